@@ -71,7 +71,7 @@ switch: build ## 60 s of load while the configuration changes its backend; SWITC
 
 .PHONY: fidelity
 fidelity: ## every program of the fidelity corpus on every Python at hand, by python itself, by the runner and as forks
-	@cd core && PYEXEC_FIDELITY=all go test -run '^TestProgramsRunAsUnderPlainPython$$' -count 1 -timeout 30m ./runner
+	@cd core && PYEXEC_TEST_LONG=1 go test -run '^TestProgramsRunAsUnderPlainPython$$' -count 1 -timeout 30m ./runner
 
 .PHONY: abuse
 abuse: build ## fidelity corpus, abuse suite, fork server and network, as root and as nobody, ABUSE_ROUNDS times (2); nothing may be left

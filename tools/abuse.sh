@@ -60,7 +60,7 @@ suite() { # suite ROUND USER NAME COMMAND…
     "$(grep -c -- '--- FAIL' "$log")" $((SECONDS - begin)) | tee -a "$work/table"
   [ $status = 0 ] || { failed=1; grep -B 20 -A 20 -- '--- FAIL' "$log" >"$work/excerpt" || tail -n 100 "$log" >"$work/excerpt"; head -n 200 "$work/excerpt"; }
 }
-as_nobody() { setpriv --reuid=65534 --regid=65534 --clear-groups env HOME="$home" TMPDIR="$home" PYEXEC_TEST_REQUIRE=box PYEXEC_FIDELITY=all "$@"; }
+as_nobody() { setpriv --reuid=65534 --regid=65534 --clear-groups env HOME="$home" TMPDIR="$home" PYEXEC_TEST_REQUIRE=box PYEXEC_TEST_LONG=1 "$@"; }
 
 # The names of tests are whole.
 whole() { printf '^(%s)$' "$(IFS='|' && echo "$*")"; }

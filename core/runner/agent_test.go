@@ -3,18 +3,19 @@
 package runner
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"net"
 	"os/exec"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/runner/agent"
 	"github.com/python-executor/python-executor/core/runner/protocol"
 	"github.com/python-executor/python-executor/core/runner/sandbox"
@@ -30,9 +31,7 @@ type rawHost struct {
 func startRaw(t *testing.T) (*testRunner, *rawHost) {
 	t.Helper()
 	r, conn := startProcess(t, nil)
-	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil { // a hang is a failure
-		t.Fatal(err)
-	}
+	context.AfterFunc(awaittest.Context(t), func() { _ = conn.Close() }) // a hang is a failure
 	return r, &rawHost{protocol.NewReader(conn), protocol.NewWriter(conn), conn}
 }
 
@@ -139,13 +138,13 @@ func TestAHostThatComesBackGetsWhatItMissed(t *testing.T) {
 }
 
 func TestSilenceKillsTheProgramOnceItHasLastedLongEnough(t *testing.T) {
-	// A busy machine may need longer until the program has started.
-	for silence := time.Second; ; silence *= 5 {
+	pid := awaittest.Ladder(t, time.Second, func(silence time.Duration) (int, bool) {
 		r, host := startRaw(t)
 		cfg := testConfig(t)
 		cfg.Silence = silence
 		must(t, host.SendJSON(protocol.FrameHello, protocol.Hello{Version: protocol.Version, Config: cfg}))
-		must(t, host.SendJSON(protocol.FrameStart, shell("sleep 100")))
+		began := time.Now()
+		must(t, host.SendJSON(protocol.FrameStart, shell("sleep 1000000")))
 		// All that the runner says until it ends.
 		var s executor.Started
 		for {
@@ -164,14 +163,20 @@ func TestSilenceKillsTheProgramOnceItHasLastedLongEnough(t *testing.T) {
 			t.Errorf("%v\n%s", err, r.stderr)
 		}
 		checkEmpty(t, cfg.WorkRoot)
-		if s.PID == 0 && silence < 10*time.Second {
-			continue
+		if early := time.Until(began.Add(silence / 2)); early > 0 {
+			t.Errorf("a silence of %s has lasted for less than half as long", silence)
 		}
-		if state := sandbox.ReadProcess(s.PID).State; s.PID == 0 || state != 0 && state != 'Z' {
-			t.Errorf("process %d is the program, and alive (%c)", s.PID, state)
-		}
-		return
+		return s.PID, s.PID != 0
+	})
+	if !isDead(pid) {
+		t.Errorf("process %d is the program, and alive", pid)
 	}
+}
+
+// isDead reports whether a process has ended.
+func isDead(pid int) bool {
+	state := sandbox.ReadProcess(pid).State
+	return state == 0 || state == 'Z'
 }
 
 func TestTheRunnersDeathIsUnavailableAndKillsTheProgram(t *testing.T) {
@@ -183,7 +188,7 @@ func TestTheRunnersDeathIsUnavailableAndKillsTheProgram(t *testing.T) {
 		pid <- s.PID
 		_ = r.cmd.Process.Kill()
 	}()
-	_, err := r.Run(t.Context(), shell("sleep 100"), RunInput{}, rec)
+	_, err := r.Run(t.Context(), shell("sleep 1000000"), RunInput{}, rec)
 	if executor.CodeOf(err) != executor.Unavailable {
 		t.Errorf("got %v", err)
 	}
@@ -191,26 +196,8 @@ func TestTheRunnersDeathIsUnavailableAndKillsTheProgram(t *testing.T) {
 	if _, err := r.Run(t.Context(), shell("true"), RunInput{}, newRecord()); executor.CodeOf(err) != executor.Unavailable {
 		t.Errorf("the next one: %v", err)
 	}
-	awaitDeath(t, <-pid)
-}
-
-// awaitDeath waits until a process that was sent SIGKILL is gone.
-func awaitDeath(t *testing.T, pid int) {
-	t.Helper()
-	fd, err := syscall.Open("/proc/"+strconv.Itoa(pid), syscall.O_RDONLY|syscall.O_DIRECTORY|syscall.O_CLOEXEC, 0)
-	if err != nil {
-		return // gone
-	}
-	defer syscall.Close(fd) //nolint:errcheck // read only
-	for end := deadline(t); end.Err() == nil; time.Sleep(time.Millisecond) {
-		if state := sandbox.ReadProcess(pid).State; state == 0 || state == 'Z' {
-			return
-		}
-		if err := syscall.Kill(pid, 0); err != nil {
-			return
-		}
-	}
-	t.Errorf("process %d is alive", pid)
+	program := <-pid
+	awaittest.Until(t, "the program's end", func() bool { return isDead(program) })
 }
 
 func TestSIGTERMEndsTheRunnerAndItsProgram(t *testing.T) {
@@ -223,14 +210,14 @@ func TestSIGTERMEndsTheRunnerAndItsProgram(t *testing.T) {
 		_ = r.cmd.Process.Signal(syscall.SIGTERM)
 	}()
 	// The Result may still come through, or the connection may end first.
-	if res, err := r.Run(t.Context(), shell("sleep 100"), RunInput{}, rec); err == nil && res.Status != executor.StatusKilled {
+	if res, err := r.Run(t.Context(), shell("sleep 1000000"), RunInput{}, rec); err == nil && res.Status != executor.StatusKilled {
 		t.Error(describe(res))
 	}
 	if err := r.cmd.Wait(); err != nil {
 		t.Errorf("%v\n%s", err, r.stderr)
 	}
-	if state := sandbox.ReadProcess(<-pid).State; state != 0 && state != 'Z' {
-		t.Errorf("the program is alive (%c)", state)
+	if !isDead(<-pid) {
+		t.Error("the program is alive")
 	}
 }
 

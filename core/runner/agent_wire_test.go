@@ -50,7 +50,7 @@ func (h *rawHost) next(t *testing.T) (protocol.FrameType, []byte) {
 func TestAFrameAtTheWrongTimeEndsTheRunner(t *testing.T) {
 	for name, send := range map[string]func(t *testing.T, h *rawHost){
 		"a start while an execution runs": func(t *testing.T, h *rawHost) {
-			must(t, h.SendJSON(protocol.FrameStart, shell("sleep 100")))
+			must(t, h.SendJSON(protocol.FrameStart, shell("sleep 1000000")))
 			must(t, h.SendJSON(protocol.FrameStart, shell("exit 0")))
 		},
 		"credit for what only the runner grants": func(t *testing.T, h *rawHost) {
@@ -222,7 +222,7 @@ func TestStartedOfOneExecutionIsNotToldOfTheNext(t *testing.T) {
 func TestByeLeavesNothing(t *testing.T) {
 	cfg := patient(t)
 	r, host, _ := greeted(t, cfg)
-	must(t, host.SendJSON(protocol.FrameStart, shell("touch file; sleep 1000")))
+	must(t, host.SendJSON(protocol.FrameStart, shell("touch file; sleep 1000000")))
 	host.expect(t, protocol.FrameStarted)
 	must(t, host.Send(protocol.FrameBye))
 	if err := r.cmd.Wait(); err != nil {

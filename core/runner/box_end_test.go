@@ -4,7 +4,6 @@ package runner
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net"
 	"os"
@@ -15,9 +14,8 @@ import (
 	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/runner/sandbox"
 )
 
@@ -37,29 +35,6 @@ func initOf(t *testing.T, r *testRunner) int {
 	}
 	t.Fatal("the runner has no box")
 	return 0
-}
-
-// ends waits until processes have ended.
-func ends(t *testing.T, pidfds []int) {
-	t.Helper()
-	for _, fd := range pidfds {
-		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}} //nolint:gosec // a descriptor
-		n, err := unix.Poll(fds, 60_000)
-		for errors.Is(err, unix.EINTR) {
-			n, err = unix.Poll(fds, 60_000)
-		}
-		if n != 1 || err != nil {
-			t.Errorf("a process is alive after a minute: %v", err)
-		}
-		must(t, unix.Close(fd))
-	}
-}
-
-func pidfdOf(t *testing.T, pid int) int {
-	t.Helper()
-	fd, err := unix.PidfdOpen(pid, 0)
-	must(t, err)
-	return fd
 }
 
 // running runs family in r and calls then once all processes are there.
@@ -84,7 +59,7 @@ func runningAs(t *testing.T, r *testRunner, start func(code string) Start, then 
 	var err error
 	go func() {
 		defer close(done)
-		res, err = r.Run(context.WithoutCancel(t.Context()), start(family+"time.sleep(100)"), RunInput{}, rec)
+		res, err = r.Run(context.WithoutCancel(t.Context()), start(family+"time.sleep(1e6)"), RunInput{}, rec)
 	}()
 	then(<-seen)
 	<-done
@@ -97,18 +72,20 @@ func boxKilledRunner(t *testing.T) {
 
 func killedRunner(t *testing.T, r *testRunner, start func(code string) Start) {
 	t.Helper()
-	var all []int
+	var all []awaittest.Process
 	_, err := runningAs(t, r, start, func([]string) {
 		found := sandbox.ChildrenOf(r.cmd.Process.Pid)
 		for n := 0; n < len(found); n++ {
-			all, found = append(all, pidfdOf(t, found[n])), append(found, sandbox.ChildrenOf(found[n])...)
+			all, found = append(all, awaittest.Observe(t, found[n])), append(found, sandbox.ChildrenOf(found[n])...)
 		}
 		must(t, r.cmd.Process.Kill())
 	})
 	if executor.CodeOf(err) != executor.Unavailable || len(all) < 8 {
 		t.Errorf("%d processes, %v", len(all), err)
 	}
-	ends(t, all)
+	for _, p := range all {
+		p.Gone(t)
+	}
 	_ = r.cmd.Wait() // it was killed
 }
 
@@ -139,9 +116,9 @@ func boxKilledInitBeforeAProgram(t *testing.T) {
 	data := tarball{file("data", "")}.bytes(t)
 	_, sendErr := in.Write(data[:1])
 	must(t, sendErr)
-	pidfd := pidfdOf(t, init)
+	first := awaittest.Observe(t, init)
 	must(t, syscall.Kill(init, syscall.SIGKILL))
-	ends(t, []int{pidfd})
+	first.Gone(t)
 	_, _ = in.Write(data[1:]) // the runner may have ended
 	must(t, in.Close())
 	<-done

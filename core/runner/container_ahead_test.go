@@ -7,14 +7,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
+	"github.com/python-executor/python-executor/core/runner/agent"
 	"github.com/python-executor/python-executor/core/runner/protocol"
 	"github.com/python-executor/python-executor/core/runner/sandbox"
 )
@@ -29,14 +30,12 @@ func startWaiting(t *testing.T) *testRunner {
 // hasStarted waits until the interpreter has left its first folder, which is the last step of its start.
 func (r *testRunner) hasStarted(t *testing.T) {
 	t.Helper()
-	for ctx := deadline(t); ctx.Err() == nil; runtime.Gosched() {
-		for _, pid := range sandbox.ChildrenOf(r.cmd.Process.Pid) {
-			if dir, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/cwd"); err == nil && dir == "/" {
-				return
-			}
-		}
-	}
-	t.Fatal("no interpreter waits")
+	awaittest.Until(t, "the start of an interpreter that waits", func() bool {
+		return slices.ContainsFunc(sandbox.ChildrenOf(r.cmd.Process.Pid), func(pid int) bool {
+			dir, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/cwd")
+			return err == nil && dir == "/"
+		})
+	})
 }
 
 func TestTheFirstProgramOfAContainerFindsItsInterpreterStarted(t *testing.T) {
@@ -116,15 +115,7 @@ except OSError as e: print(e.errno)
 	})
 	t.Run("time", func(t *testing.T) {
 		loop := python("import signal\nsignal.signal(15, lambda *a: None)\nprint('up', flush=True)\nwhile True: pass")
-		loop.Limits.KillGrace = 100 * time.Millisecond
-		got := ""
-		for _, timeout := range []time.Duration{300 * time.Millisecond, 10 * time.Second} { // a busy machine may need longer until it is up
-			loop.Limits.Timeout = timeout
-			if got = startWaiting(t).how(t, loop); strings.HasSuffix(got, "up") {
-				break
-			}
-		}
-		if got != "fork timed_out SIGKILL up" {
+		if got := startWaiting(t).how(t, loop, said{"up", agent.LimitTimeout}, said{"up", agent.LimitGrace}); got != "fork timed_out SIGKILL up" {
 			t.Error(got)
 		}
 	})
@@ -144,13 +135,12 @@ func waitingSession(t *testing.T) (*sessionRunner, int) {
 	t.Helper()
 	ahead := &protocol.Ahead{Interpreter: pythonSession().Interpreter[0], Path: pythonSession().Path, Session: true}
 	r := startInsideWith(t, ahead, func(c *client) io.ReadWriteCloser { return c })
-	for ctx := deadline(t); ctx.Err() == nil; runtime.Gosched() {
-		if all := sandbox.ChildrenOf(r.cmd.Process.Pid); len(all) == 1 {
-			return &sessionRunner{r}, all[0]
-		}
-	}
-	t.Fatal("no interpreter waits")
-	return nil, 0
+	var all []int
+	awaittest.Until(t, "the start of an interpreter that waits", func() bool {
+		all = sandbox.ChildrenOf(r.cmd.Process.Pid)
+		return len(all) == 1
+	})
+	return &sessionRunner{r}, all[0]
 }
 
 func TestASessionOfAContainerFindsItsInterpreterStarted(t *testing.T) {

@@ -5,9 +5,9 @@ package runner
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner/agent"
 )
 
 func TestASessionLivesInAContainerAndOutlivesItsHost(t *testing.T) {
@@ -27,7 +27,7 @@ func TestASessionLivesInAContainerAndOutlivesItsHost(t *testing.T) {
 		return res, rec
 	}
 	cell(r.Conn, "exe_1", "import time\nkept = 41")
-	command := Start{ExecutionID: "exe_2", Session: true, Command: []string{"/bin/sh", "-c", "(trap '' TERM; sleep 1000) & echo beside"}, Path: "/usr/bin:/bin", Limits: limits()}
+	command := Start{ExecutionID: "exe_2", Session: true, Command: []string{"/bin/sh", "-c", "(trap '' TERM; sleep 1000000) & echo beside"}, Path: "/usr/bin:/bin", Limits: limits()}
 	if res, rec := r.run(t, command, RunInput{}); describe(res) != "succeeded exit 0" || rec.stdout() != "beside\n" {
 		t.Errorf("a command: %s %q %q", describe(res), rec.stdout(), rec.stderr())
 	}
@@ -90,10 +90,9 @@ kept + 1`
 	if _, rec := cell(again, "exe_4", "print(kept)"); rec.stdout() != "41\n" {
 		t.Errorf("the state is gone: %q %q", rec.stdout(), rec.stderr())
 	}
-	slow := Start{ExecutionID: "exe_5", Session: true, Code: "while True: pass", Limits: limits()}
-	slow.Limits.Timeout = 300 * time.Millisecond
-	slow.Limits.KillGrace = 30 * time.Second
-	if res, err := again.Run(t.Context(), slow, RunInput{}, newRecord()); err != nil || res.Status != executor.StatusTimedOut {
+	slow, rec := cellOf("print('up', flush=True)\nwhile True: pass"), newRecord()
+	rec.tells(t, &slow, said{"up", agent.LimitTimeout})
+	if res, err := again.Run(t.Context(), slow, RunInput{}, rec); err != nil || res.Status != executor.StatusTimedOut {
 		t.Errorf("%v %s", err, describe(res))
 	}
 	if _, rec := cell(again, "exe_6", "print(kept)"); rec.stdout() != "41\n" {

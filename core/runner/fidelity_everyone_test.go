@@ -3,20 +3,20 @@
 package runner
 
 import (
-	"os"
 	"path/filepath"
 	"slices"
 	"syscall"
 	"testing"
 
-	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/core/runner/network"
 	"github.com/python-executor/python-executor/core/runner/sandbox"
 	"github.com/python-executor/python-executor/core/runner/zygote"
 )
 
 // TestForksInABoxRunAsUnderPlainPython runs scripts of testdata/fidelity in a box, half of them with a network of their own. It runs as
-// an ordinary user, too. Of each file it takes the first script, and with PYEXEC_FIDELITY=all each script.
+// an ordinary user, too. Of each file it takes the first script, and in a long part each script.
 func TestForksInABoxRunAsUnderPlainPython(t *testing.T) {
 	files, err := filepath.Glob("testdata/fidelity/*.txt")
 	must(t, err)
@@ -32,7 +32,7 @@ func TestForksInABoxRunAsUnderPlainPython(t *testing.T) {
 			ways := []fidelityWay{plainWay(Config{WorkRoot: cfg.WorkRoot, UID: cfg.UID, GID: cfg.GID}), runnerWay(t, cfg, i == 1)}
 			for n, file := range files {
 				scripts := readFidelity(t, file)
-				if os.Getenv("PYEXEC_FIDELITY") != "all" {
+				if !needtest.IsLong() {
 					scripts = scripts[:1]
 					if n%2 != i {
 						continue
@@ -44,16 +44,13 @@ func TestForksInABoxRunAsUnderPlainPython(t *testing.T) {
 	}
 }
 
-// aheadWay runs every fourth script in an interpreter that has started for it alone, and with PYEXEC_FIDELITY=all each script.
+// aheadWay runs each script in an interpreter that has started for it alone.
 func aheadWay(t *testing.T, cfg Config) fidelityWay {
 	work := filepath.Join(cfg.WorkRoot, "a8ead000")
-	n, begun := 0, 0
+	begun := 0
 	t.Cleanup(func() { t.Logf("%d scripts have found their interpreter started", begun) })
 	return fidelityWay{"ahead", func(t *testing.T, python string, s *fidelityScript) outcome {
 		t.Helper()
-		if n++; n%4 != 0 && os.Getenv("PYEXEC_FIDELITY") != "all" {
-			return outcome{how: executor.StartExec, refused: true}
-		}
 		start := s.start(python)
 		folder := &sandbox.Folder{Path: work, Temp: work + "t"}
 		env, err := sandbox.Environment(start, folder)
@@ -63,7 +60,7 @@ func aheadWay(t *testing.T, cfg Config) fidelityWay {
 		removeFolders(t, work)
 		makeFolders(t, cfg, work)
 		var started zygote.Process
-		slot, err := zygote.Start(deadline(t), zygote.Config{
+		slot, err := zygote.Start(awaittest.Context(t), zygote.Config{
 			Interpreter: python, Entrypoint: argumentOf(s.entry), Dir: work, Env: usual,
 			Launch: func(c zygote.Command) (zygote.Process, error) {
 				var err error

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/runner/sandbox"
 	"github.com/python-executor/python-executor/core/runner/zygote"
 )
@@ -64,13 +65,13 @@ func forkWay(t *testing.T, cfg Config) fidelityWay {
 			must(t, err)
 			removeFolders(t, work)
 			makeFolders(t, cfg, work)
-			z, err = zygote.New(deadline(t), zygote.Config{Interpreter: python, Entrypoint: name, Dir: work, Env: usual, Launch: launchAs(cfg)})
+			z, err = zygote.New(awaittest.Context(t), zygote.Config{Interpreter: python, Entrypoint: name, Dir: work, Env: usual, Launch: launchAs(cfg)})
 			must(t, err)
 		}
-		slot, err := z.Next(deadline(t))
+		slot, err := z.Next(awaittest.Context(t))
 		must(t, err)
 		got, why := runSlot(t, cfg, work, s, slot, zygote.Request{Argv: slices.Concat(start.Interpreter, []string{entry}, s.args), Env: env}, func() syscall.WaitStatus {
-			exit, err := slot.Wait(deadline(t))
+			exit, err := slot.Wait(awaittest.Context(t))
 			must(t, err)
 			return exit.Status
 		})
@@ -93,7 +94,7 @@ func runSlot(t *testing.T, cfg Config, work string, s *fidelityScript, slot *zyg
 	must(t, err)
 	defer pipes.Close()
 	r.Files = [3]int(pipes.Theirs)
-	err = slot.Run(deadline(t), r)
+	err = slot.Run(awaittest.Context(t), r)
 	if refused, ok := errors.AsType[*zygote.RefusedError](err); ok {
 		return outcome{how: executor.StartExec, refused: true}, refused.Why
 	}

@@ -23,6 +23,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/core/runner/protocol"
 	"github.com/python-executor/python-executor/core/runner/sandbox"
 )
@@ -33,29 +35,27 @@ type fidelityWay struct {
 	run  func(t *testing.T, python string, s *fidelityScript) outcome
 }
 
-// TestProgramsRunAsUnderPlainPython runs each script of testdata/fidelity in all ways on one interpreter. Half of them run on the
-// system's, and the others in turn on all. With PYEXEC_FIDELITY=all each script runs on each interpreter.
+// TestProgramsRunAsUnderPlainPython runs each script of testdata/fidelity on the system's interpreter: in a fork, and every fourth in
+// the other ways, too. A long part runs each script in all ways on each interpreter.
 func TestProgramsRunAsUnderPlainPython(t *testing.T) {
 	files, err := filepath.Glob("testdata/fidelity/*.txt")
 	must(t, err)
 	asUnderRunner(t)
 	pythons := fidelityPythons(t)
+	if !needtest.IsLong() {
+		pythons = pythons[:1]
+	}
 	shares := make([]map[string][]*fidelityScript, len(pythons))
-	n, all := 0, os.Getenv("PYEXEC_FIDELITY") == "all"
+	n := 0
 	for _, file := range files {
 		for _, s := range readFidelity(t, file) {
-			turn := 0
-			if n++; n%2 == 1 && !s.once {
-				turn = n / 2 % len(pythons)
-			}
+			n++
 			for i, p := range pythons {
 				if shares[i] == nil {
 					shares[i] = map[string][]*fidelityScript{}
 				}
-				if p.minor >= s.from && (i == turn || all && (i == 0 || !s.once)) {
+				if p.minor >= s.from && (i == 0 || !s.once) {
 					shares[i][file] = append(shares[i][file], s)
-				} else if i == turn && pythons[0].minor >= s.from {
-					shares[0][file] = append(shares[0][file], s)
 				}
 			}
 		}
@@ -67,8 +67,8 @@ func TestProgramsRunAsUnderPlainPython(t *testing.T) {
 		uid := testUID
 		for i, p := range pythons {
 			parts := 1
-			if i == 0 && !all {
-				parts = 4 // it has most scripts, and the others would wait for it
+			if !needtest.IsLong() {
+				parts = 4
 			}
 			for part := range parts {
 				uid++
@@ -107,7 +107,20 @@ func fidelityWays(t *testing.T, p fidelityPython, as Config) []fidelityWay {
 	if !p.forAll || !isRoot() {
 		cfg = Config{WorkRoot: cfg.WorkRoot}
 	}
-	return []fidelityWay{plainWay(cfg), runnerWay(t, cfg, false), forkWay(t, cfg), aheadWay(t, cfg)}
+	return []fidelityWay{plainWay(cfg), fourth(runnerWay(t, cfg, false), 2), forkWay(t, cfg), fourth(aheadWay(t, cfg), 0)}
+}
+
+// fourth is a way for every fourth script, of four in a row the one with the number turn. In a long part it is for each script.
+func fourth(w fidelityWay, turn int) fidelityWay {
+	run, n := w.run, 0
+	w.run = func(t *testing.T, python string, s *fidelityScript) outcome {
+		t.Helper()
+		if n++; n%4 != turn && !needtest.IsLong() {
+			return outcome{how: executor.StartExec, refused: true}
+		}
+		return run(t, python, s)
+	}
+	return w
 }
 
 // compareWays runs scripts in all ways. The first is what the others must be like.
@@ -288,7 +301,7 @@ func plainWay(cfg Config) fidelityWay {
 			must(t, f.Close())
 		}
 		must(t, err)
-		stop := context.AfterFunc(deadline(t), func() { _ = unix.Kill(-p.Pid, unix.SIGKILL) })
+		stop := context.AfterFunc(awaittest.Context(t), func() { _ = unix.Kill(-p.Pid, unix.SIGKILL) })
 		got := outcome{files: map[string]string{}, how: executor.StartExec}
 		got.stdout, got.stderr = exchange(pipes, s.stdin)
 		state, err := p.Wait()
@@ -306,13 +319,6 @@ func argumentOf(entry string) string {
 		return "./" + entry
 	}
 	return entry
-}
-
-// deadline is a minute from now.
-func deadline(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	t.Cleanup(cancel)
-	return ctx
 }
 
 // exchange gives a program its input and returns its outputs.

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
@@ -85,11 +86,11 @@ func TestNothingOfAForkServerMeetsTheNextOwner(t *testing.T) {
 		{"that neither kills nor ends when it is asked", withServer + "import os\nserver.kill = os._exit = lambda *a: None", "print(1)", "succeeded exit 0 1", ""},
 		{
 			"whose programs leave processes that it does not kill", withServer + "server.kill = lambda: False",
-			"import os, time\nif os.fork() == 0:\n    os.setsid(); os.close(1); os.close(2); time.sleep(99)\nprint(1)", "succeeded exit 0 1", "",
+			"import os, time\nif os.fork() == 0:\n    os.setsid(); os.close(1); os.close(2); time.sleep(1e6)\nprint(1)", "succeeded exit 0 1", "",
 		},
 		{
 			"that says that nothing is left", withServer + "server.end = lambda: None",
-			"import os, time\nif os.fork() == 0:\n    os.setsid(); os.close(1); os.close(2); time.sleep(99)\nprint(1)", "succeeded exit 0 1", "",
+			"import os, time\nif os.fork() == 0:\n    os.setsid(); os.close(1); os.close(2); time.sleep(1e6)\nprint(1)", "succeeded exit 0 1", "",
 		},
 		{
 			"whose copies write to the folder of the next program",
@@ -109,7 +110,7 @@ func TestNothingOfAForkServerMeetsTheNextOwner(t *testing.T) {
 			"whose copies do not enter the control groups",
 			"import os\nreal = os.write\ndef write(fd, data):\n    if data != b'0': return real(fd, data)\n    open('/work/begun', 'w').close()\n    return 1\nos.write = write",
 			// A program that has ended before the runner looks is in no group any more, so that of such a copy does not end.
-			"import os, time\nbegun = os.path.exists('/work/begun')\nprint(begun)\nif begun: time.sleep(99)", "succeeded exit 0 False",
+			"import os, time\nbegun = os.path.exists('/work/begun')\nprint(begun)\nif begun: time.sleep(1e6)", "succeeded exit 0 False",
 			"is not in the control groups",
 		},
 		{
@@ -117,7 +118,7 @@ func TestNothingOfAForkServerMeetsTheNextOwner(t *testing.T) {
 			"import os\nreal = os.chdir\ndef chdir(to):\n    if os.getpid() > 1 and os.fork():\n        os.wait()\n        os._exit(0)\n    real(to)\nos.chdir = chdir",
 			"print(1)", "succeeded exit 0 1", "speaks for the copy",
 		},
-		{"that does not start", "import time\ntime.sleep(99)", "print(1)", "succeeded exit 0 1", "-"},
+		{"that does not start", "import time\ntime.sleep(1e6)", "print(1)", "succeeded exit 0 1", "-"},
 		{"that ends", "import os\nos._exit(0)", "print(1)", "succeeded exit 0 1", "the fork server has ended"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -127,27 +128,22 @@ func TestNothingOfAForkServerMeetsTheNextOwner(t *testing.T) {
 			alice := withModule(t, c.attack)
 			alice.Code = c.code
 			r.wants(t, alice, "exec "+c.want)
-			for end := deadline(t); ; {
-				must(t, end.Err())
+			awaittest.Until(t, "a fork, or the end of the server", func() bool {
 				how := r.howOrLost(t, alice)
 				if c.note != "" && strings.HasPrefix(how, "fork lost: ") && strings.Contains(how, c.note) { // it may have begun, so it does not run again
-					break
+					return true
 				}
 				if _, ended, _ := strings.Cut(how, " "); !strings.HasPrefix(ended, c.want) {
 					t.Fatalf("alice's program: %s", how)
 				}
-				if c.note == "-" || c.note == "" && strings.HasPrefix(how, "fork ") || c.note != "" && strings.Contains(r.stderr.String(), c.note) {
-					break
-				}
-			}
+				return c.note == "-" || c.note == "" && strings.HasPrefix(how, "fork ") || c.note != "" && strings.Contains(r.stderr.String(), c.note)
+			})
 			if strings.Contains(c.attack, "/work/json.py") { // the next copy is made in the background
 				file := "/proc/" + strconv.Itoa(initOf(t, r)) + "/root/work/json.py"
-				for end := deadline(t); ; {
-					if _, err := os.Stat(file); err == nil {
-						break
-					}
-					must(t, end.Err())
-				}
+				awaittest.UntilNil(t, "the writing of the next copy", func() error {
+					_, err := os.Stat(file)
+					return err
+				})
 			}
 			bob := forked("import os, sys\nprint(os.listdir('/work'), sum(n.isdigit() for n in os.listdir('/proc')))\nsys.stdin.read()")
 			bob.Fork = "bob"
@@ -215,16 +211,16 @@ server.poll = Poll()
 			})
 			alice := withModule(t, c.attack)
 			alice.Code, alice.Limits.PIDs = c.code, 64
-			for end := deadline(t); ; {
-				must(t, end.Err())
+			awaittest.Until(t, c.want, func() bool {
 				how := r.howOrLost(t, alice)
 				if strings.Contains(how+r.stderr.String(), c.want) {
-					return
+					return true
 				}
 				if !strings.HasPrefix(how, "exec ") && how != "fork succeeded exit 0 True" {
 					t.Fatal(how)
 				}
-			}
+				return false
+			})
 		})
 	}
 }
@@ -247,9 +243,7 @@ real = child.wait
 child.wait = lambda own: real(Own(own))
 `)
 	alice.Code = "print(1)"
-	for end := deadline(t); r.howOrLost(t, alice) != "fork succeeded exit 0 1"; {
-		must(t, end.Err())
-	}
+	awaittest.Until(t, "a fork", func() bool { return r.howOrLost(t, alice) == "fork succeeded exit 0 1" })
 	folder := fmt.Sprintf("/proc/%d/fd/", r.cmd.Process.Pid)
 	files, err := os.ReadDir(folder)
 	must(t, err)

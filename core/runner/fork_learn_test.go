@@ -3,11 +3,13 @@
 package runner
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
@@ -31,15 +33,12 @@ func found(modules, more string) string {
 // until runs start until it is a fork that ends as want says.
 func (r *testRunner) until(t *testing.T, start Start, want string) {
 	t.Helper()
-	for end := deadline(t); ; {
-		got := r.how(t, start)
-		if got == want {
-			return
+	awaittest.UntilNil(t, want, func() error {
+		if got := r.how(t, start); got != want {
+			return errors.New(got)
 		}
-		if end.Err() != nil {
-			t.Fatalf("%s\nwant %s", got, want)
-		}
-	}
+		return nil
+	})
 }
 
 func needForks(t *testing.T) *testRunner {
@@ -85,9 +84,10 @@ func TestALearnedModuleThatFailsDoesNotEndForks(t *testing.T) {
 			s := learning(t, map[string]string{"fails": "import os\nif os.getpid() == 1:\n    " + c.text})
 			s.Code = found("fails json", "import fails, json")
 			if c.note != "" {
-				for end := deadline(t); !strings.Contains(r.stderr.String(), c.note); must(t, end.Err()) {
+				awaittest.Until(t, c.note, func() bool {
 					r.how(t, s)
-				}
+					return strings.Contains(r.stderr.String(), c.note)
+				})
 			}
 			r.until(t, s, "fork succeeded exit 0"+c.found)
 		})

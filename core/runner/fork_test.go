@@ -3,9 +3,11 @@
 package runner
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
+	"github.com/python-executor/python-executor/core/runner/agent"
 	"github.com/python-executor/python-executor/core/runner/network"
 	"github.com/python-executor/python-executor/core/runner/sandbox"
 )
@@ -25,10 +29,10 @@ func forked(code string) Start {
 	return s
 }
 
-// how runs start and returns how it was started, how it ended, and its output.
-func (r *testRunner) how(t *testing.T, start Start) string {
+// how runs start, as told does, and returns how it was started, how it ended, and its output.
+func (r *testRunner) how(t *testing.T, start Start, limits ...said) string {
 	t.Helper()
-	res, rec := r.run(t, start, RunInput{})
+	res, rec := r.told(t, start, limits...)
 	if res.Status == executor.StatusSucceeded && (res.PeakMemoryBytes < 1<<20 || res.CPU <= 0) {
 		t.Errorf("a peak of %d bytes, and %v of CPU time", res.PeakMemoryBytes, res.CPU)
 	}
@@ -42,13 +46,14 @@ func (r *testRunner) how(t *testing.T, start Start) string {
 }
 
 // asFork is how for a program that is a fork. It runs start again if there was no copy in time, as on a busy machine.
-func (r *testRunner) asFork(t *testing.T, start Start) (got string) {
+func (r *testRunner) asFork(t *testing.T, start Start, limits ...said) (got string) {
 	t.Helper()
-	for range 30 {
-		if got = r.how(t, start); strings.HasPrefix(got, "fork") {
-			break
+	awaittest.UntilNil(t, "a fork", func() error {
+		if got = r.how(t, start, limits...); !strings.HasPrefix(got, "fork") {
+			return errors.New(got)
 		}
-	}
+		return nil
+	})
 	return got
 }
 
@@ -67,12 +72,7 @@ func (r *testRunner) wants(t *testing.T, start Start, want string) {
 func (r *testRunner) warm(t *testing.T, start Start) {
 	t.Helper()
 	start.Code = "print(0)"
-	for end := deadline(t); end.Err() == nil; {
-		if r.how(t, start) == "fork succeeded exit 0 0" {
-			return
-		}
-	}
-	t.Fatal("no program was forked")
+	r.asFork(t, start)
 }
 
 func TestTheNextProgramsAreForked(t *testing.T) {
@@ -122,36 +122,36 @@ func TestTheTimeOfAForkCountsOnce(t *testing.T) {
 	burn := forked(`
 import os, time
 if os.fork() == 0:
-    while time.process_time() < 0.3: pass
+    while time.process_time() < 0.2: pass
     os._exit(0)
-while time.process_time() < 0.3: pass
+while time.process_time() < 0.2: pass
 os.wait()
+print(sum(os.times()[:4]))
 `)
-	for range 10 {
+	r.warm(t, burn)
+	awaittest.Until(t, "a fork", func() bool {
 		res, rec := r.run(t, burn, RunInput{})
 		got := (<-rec.started).Start
-		if res.CPU < 590*time.Millisecond || res.CPU > 1100*time.Millisecond {
-			t.Errorf("%s with %v of CPU time", got, res.CPU)
-		}
-		if got == executor.StartFork {
-			return
-		}
+		checkCPU(t, string(got), res, rec)
+		return got == executor.StartFork
+	})
+}
+
+// checkCPU compares the CPU time of a program with that which it has printed near its end, in seconds.
+func checkCPU(t *testing.T, what string, res executor.Result, rec *record) {
+	t.Helper()
+	seconds, err := strconv.ParseFloat(strings.TrimSpace(rec.stdout()), 64)
+	said := time.Duration(seconds * float64(time.Second))
+	if err != nil || said == 0 || res.CPU < said*9/10-20*time.Millisecond || res.CPU > said*3/2+50*time.Millisecond {
+		t.Errorf("%s: the program has used %s, the Result says %s, %v", what, said, res.CPU, err)
 	}
-	t.Error("no program was a fork")
 }
 
 func TestAForkHasTheLimitsOfItsExecution(t *testing.T) {
 	r := boxed(t, nil)
 	r.warm(t, forked(""))
 	loop := forked("import signal\nsignal.signal(15, lambda *a: None)\nprint('up', flush=True)\nwhile True: pass")
-	loop.Limits.Timeout, loop.Limits.KillGrace = 300*time.Millisecond, 100*time.Millisecond
-	got := ""
-	for range 3 { // a busy machine may need longer until it is up
-		if got = r.asFork(t, loop); strings.HasSuffix(got, "up") {
-			break
-		}
-		loop.Limits.Timeout *= 5
-	}
+	got := r.asFork(t, loop, said{"up", agent.LimitTimeout}, said{"up", agent.LimitGrace})
 	if got != "fork timed_out SIGKILL up" {
 		t.Errorf("%s", got)
 	}
@@ -200,7 +200,7 @@ if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
         os.close(1); os.close(2)
-        time.sleep(99)
+        time.sleep(1e6)
     os._exit(0)
 os.wait()
 `), "fork succeeded exit 0 True True")
@@ -222,7 +222,6 @@ func TestAProgramDoesNotDisturbItsForkServer(t *testing.T) {
 	r.warm(t, forked(""))
 	for _, signal := range []string{"KILL", "STOP"} {
 		start := forked("import os, signal\nos.kill(os.getppid(), signal.SIG" + signal + ")\nprint('done')")
-		start.Limits.Timeout, start.Limits.KillGrace = 30*time.Second, 0
 		r.wants(t, start, "fork succeeded exit 0 done")
 		r.wants(t, forked("print(2)"), "fork succeeded exit 0 2")
 	}
@@ -303,19 +302,17 @@ func TestAnAnswerDoesNotWaitForTheMemoryOfItsProgram(t *testing.T) {
 	r := startBoxed(t, cfg)
 	large := forked(`open("left", "w").close(); x = b"x" * (128 << 20)`)
 	r.warm(t, large)
-	for early, end := false, deadline(t); !early; {
-		if end.Err() != nil {
-			t.Fatal("no program was exiting when its answer came")
-		}
+	awaittest.Until(t, "an answer that comes while the program exits", func() bool {
 		res, rec := r.run(t, large, RunInput{})
 		s := <-rec.started
 		// The kernel closes its files after that.
 		open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.PID))
-		early = s.Start == executor.StartFork && err == nil && len(open) > 0 && sandbox.IsExiting(s.PID)
+		early := s.Start == executor.StartFork && err == nil && len(open) > 0 && sandbox.IsExiting(s.PID)
 		if got := describe(res); got != "succeeded exit 0" || res.PeakMemoryBytes < 128<<20 || res.PeakMemoryBytes > 192<<20 || res.CPU <= 0 {
 			t.Fatalf("%s with a peak of %d bytes and %v of CPU time", got, res.PeakMemoryBytes, res.CPU)
 		}
-	}
+		return early
+	})
 	r.wants(t, forked(`import os; print(os.listdir())`), "fork succeeded exit 0 ['main.py']")
 }
 
@@ -349,11 +346,10 @@ func TestAForkServerLeavesNoDescriptors(t *testing.T) {
 		open()
 	}
 	// The looks at the memory of a program have descriptors for a time.
-	var thrice []string
-	for range 10 {
-		if thrice = open(); len(thrice) <= len(once) {
-			return
+	awaittest.UntilNil(t, "as few descriptors as after one server", func() error {
+		if thrice := open(); len(thrice) > len(once) {
+			return fmt.Errorf("after one server\n%q\nafter more\n%q", once, thrice)
 		}
-	}
-	t.Errorf("after one server\n%q\nafter more\n%q", once, thrice)
+		return nil
+	})
 }

@@ -27,7 +27,7 @@ def spawn(how):
         if "silent" in how: os.close(1); os.close(2)
         os.write(w, str(os.getpid()).encode())
         os.close(w)
-        while True: time.sleep(60)
+        while True: time.sleep(1e6)
     os.close(w)
     return os.read(r, 20).decode()
 pids = [spawn(h) for h in ("", "setsid", "double", "double setsid deaf", "deaf silent", "double setsid deaf silent")]
@@ -73,11 +73,11 @@ func TestNobodySurvives(t *testing.T) {
 		for _, c := range []struct{ name, end, want string }{
 			{"when the program ends", "", "succeeded exit 0"},
 			{"when it dies", "os.kill(os.getpid(), 9)", "failed SIGKILL"},
-			{"when its time is over", "time.sleep(100)", "timed_out SIGTERM"},
+			{"when its time is over", "time.sleep(1e6)", "timed_out SIGTERM"},
 		} {
 			t.Run(c.name+" "+name, func(t *testing.T) {
 				var limits []said
-				if c.end == "time.sleep(100)" {
+				if c.end == "time.sleep(1e6)" {
 					limits = []said{{"\n", agent.LimitTimeout}}
 				}
 				res, rec := r.told(t, python(family+c.end), limits...)
@@ -110,7 +110,7 @@ func TestTheDeathOfTheHostKillsAll(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() {
-		_, err := r.Run(context.WithoutCancel(t.Context()), python(family+"time.sleep(100)"), RunInput{}, rec)
+		_, err := r.Run(context.WithoutCancel(t.Context()), python(family+"time.sleep(1e6)"), RunInput{}, rec)
 		done <- err
 	}()
 	pids := <-seen

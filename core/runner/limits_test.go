@@ -13,7 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
+	"github.com/python-executor/python-executor/core/runner/agent"
 	"github.com/python-executor/python-executor/core/runner/sandbox"
 )
 
@@ -118,13 +120,13 @@ func TestControlGroupsThatAreUsedAgainMeasureAnew(t *testing.T) {
 		s.Limits.MemoryBytes, s.Limits.DiskBytes, s.Limits.PIDs = 200<<20, 8<<20, 20
 		return s
 	}
-	const busy = "import time\nx = bytearray(64 << 20)\nt = time.process_time()\nwhile time.process_time() - t < 0.1: pass"
+	const busy = "import time\nx = bytearray(64 << 20)\nt = time.process_time()\nwhile time.process_time() - t < 0.5: pass"
 	const forks = `
 import os, time
 n = 0
 try:
     while True:
-        if os.fork() == 0: time.sleep(99)
+        if os.fork() == 0: time.sleep(1e6)
         n += 1
 except OSError: print(n)
 `
@@ -140,7 +142,7 @@ except OSError: print(n)
 		if got := describe(res); got != c.want || c.stdout != "" && rec.stdout() != c.stdout {
 			t.Errorf("%s: %s, %q", c.name, got, rec.stdout())
 		}
-		if c.stdout == "1\n" && (res.PeakMemoryBytes > 40<<20 || res.CPU > 90*time.Millisecond+res.Wall) {
+		if c.stdout == "1\n" && (res.PeakMemoryBytes > 40<<20 || res.CPU > 500*time.Millisecond) {
 			t.Errorf("%s: peak %d, CPU %s", c.name, res.PeakMemoryBytes, res.CPU)
 		}
 	}
@@ -154,19 +156,16 @@ except OSError: print(n)
 	}
 }
 
-// sampled runs code whose memory is sampled at least so often. SECONDS in it is how long it runs: 0.3, and 3 if a busy machine takes
-// fewer samples.
-func sampled(t *testing.T, r *testRunner, code string, interval time.Duration, least int) (res executor.Result) {
+// sampled runs code, in which SECONDS is how long it runs, until its memory was sampled at least so often.
+func sampled(t *testing.T, r *testRunner, code string, interval time.Duration, least int) executor.Result {
 	t.Helper()
-	for _, seconds := range []string{"0.3", "3"} {
-		start := python(strings.ReplaceAll(code, "SECONDS", seconds))
+	return awaittest.Ladder(t, 300*time.Millisecond, func(long time.Duration) (executor.Result, bool) {
+		start := python(strings.ReplaceAll(code, "SECONDS", fmt.Sprint(long.Seconds())) + "\nprint(time.process_time())")
 		start.SampleInterval = interval
-		if res, _ = r.run(t, start, RunInput{}); len(res.MemorySamples) >= least {
-			return res
-		}
-	}
-	t.Fatalf("%d samples, want %d", len(res.MemorySamples), least)
-	return res
+		res, rec := r.run(t, start, RunInput{})
+		checkCPU(t, "a program that is sampled", res, rec)
+		return res, len(res.MemorySamples) >= least
+	})
 }
 
 func TestMemoryWithoutControlGroups(t *testing.T) {
@@ -176,9 +175,6 @@ func TestMemoryWithoutControlGroups(t *testing.T) {
 	res := sampled(t, r, "import time\nx = bytearray(64 << 20)\ntime.sleep(SECONDS)", 10*time.Millisecond, 3)
 	if res.PeakMemoryBytes < 64<<20 || res.PeakMemoryBytes > 128<<20 {
 		t.Errorf("peak %d", res.PeakMemoryBytes)
-	}
-	if res.CPU <= 0 || res.CPU > 10*time.Second {
-		t.Errorf("cpu %s", res.CPU)
 	}
 	start := python("bytearray(1 << 30)")
 	start.Limits.MemoryBytes = 32 << 20
@@ -198,9 +194,6 @@ func TestMemorySamplesAndCPUTime(t *testing.T) {
 	if highest < 32<<20 {
 		t.Errorf("%+v", res.MemorySamples)
 	}
-	if res.CPU < 250*time.Millisecond || res.CPU > 5*time.Second {
-		t.Errorf("cpu %s", res.CPU)
-	}
 }
 
 func TestAForkBombIsContained(t *testing.T) {
@@ -209,7 +202,7 @@ import os, time
 n = 0
 try:
     while True:
-        if os.fork() == 0: time.sleep(60)
+        if os.fork() == 0: time.sleep(1e6)
         n += 1
 except OSError: print(n)
 `
@@ -227,10 +220,9 @@ except OSError: print(n)
 			if _, err := fmt.Sscan(rec.stdout(), &n); err != nil || n < 15 || n > 19 {
 				t.Errorf("%d children (%q %v)", n, rec.stdout(), err)
 			}
-			bomb := shell(":(){ :|:& };:; sleep 100")
-			bomb.Limits.Timeout = 300 * time.Millisecond
+			bomb := shell("bomb() { bomb | bomb & }; echo up; bomb; exec sleep 1000000")
 			bomb.Limits.PIDs = 20
-			if res, _ := r.run(t, bomb, RunInput{}); res.Status != executor.StatusTimedOut && res.Status != executor.StatusFailed {
+			if res, _ := r.told(t, bomb, said{"up", agent.LimitTimeout}); res.Status != executor.StatusTimedOut && res.Status != executor.StatusFailed {
 				t.Error(describe(res))
 			}
 		})

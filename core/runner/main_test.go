@@ -18,7 +18,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -210,11 +209,11 @@ func startProcess(tb testing.TB, attr *syscall.SysProcAttr) (*testRunner, net.Co
 	return r, host
 }
 
-// limits are generous: a test that wants one sets it.
+// limits are generous: a test that wants one sets it, and one of time comes when the test tells it (told).
 func limits() executor.Limits {
 	return executor.Limits{
-		Timeout: time.Minute, MemoryBytes: 512 << 20, DiskBytes: 256 << 20, CPUShares: 1024, PIDs: 64,
-		OutputBytes: 64 << 20, KillGrace: 2 * time.Second,
+		Timeout: awaittest.Forever, MemoryBytes: 512 << 20, DiskBytes: 256 << 20, CPUShares: 1024, PIDs: 64,
+		OutputBytes: 64 << 20, KillGrace: awaittest.Forever,
 	}
 }
 
@@ -305,9 +304,9 @@ func (r *record) stderr() string {
 
 // condition says for a test that fails whether the runner is well, and why not. One that has ended is waited for, because it
 // says why at its end.
-func (r *testRunner) condition() string {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
+func (r *testRunner) condition(tb testing.TB) string {
+	tb.Helper()
+	ctx := awaittest.Context(tb)
 	if err := r.Check(ctx); err != nil {
 		ended := make(chan error, 1)
 		go func() { ended <- r.cmd.Wait() }()
@@ -327,7 +326,7 @@ func (r *testRunner) run(tb testing.TB, start Start, in RunInput) (executor.Resu
 	rec := newRecord()
 	res, err := r.Run(context.Background(), start, in, rec)
 	if err != nil {
-		tb.Fatalf("run: %v\n%s", err, r.condition())
+		tb.Fatalf("run: %v\n%s", err, r.condition(tb))
 	}
 	if rec.badOffset {
 		tb.Error("output with a wrong offset or size")
@@ -341,11 +340,16 @@ type said struct{ text, limit string }
 // told runs start and lets limits come when its program says so. No other limit comes.
 func (r *testRunner) told(tb testing.TB, start Start, limits ...said) (executor.Result, *record) {
 	tb.Helper()
+	return r.toldWith(tb, start, RunInput{}, limits...)
+}
+
+func (r *testRunner) toldWith(tb testing.TB, start Start, in RunInput, limits ...said) (executor.Result, *record) {
+	tb.Helper()
 	rec := newRecord()
 	rec.tells(tb, &start, limits...)
-	res, err := r.Run(context.Background(), start, RunInput{}, rec)
+	res, err := r.Run(context.Background(), start, in, rec)
 	if err != nil {
-		tb.Fatalf("run: %v\n%s", err, r.condition())
+		tb.Fatalf("run: %v\n%s", err, r.condition(tb))
 	}
 	for _, s := range limits {
 		if !strings.Contains(rec.stdout()+rec.stderr(), s.text) {

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/runner/protocol"
 )
 
@@ -39,7 +39,10 @@ func TestAHostThatFollowsNothingGetsNoCredit(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(cfg.WorkRoot, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	awaitFile(t, filepath.Join(cfg.WorkRoot, "counted"))
+	awaittest.UntilNil(t, "the program's end", func() error {
+		_, err := os.Stat(filepath.Join(cfg.WorkRoot, "counted"))
+		return err
+	})
 	if err := errors.Join(holder.Check(t.Context()), holder.Err()); err != nil {
 		t.Errorf("the host that holds the runner: %v", err)
 	}
@@ -60,7 +63,7 @@ func TestARunnerThatGivesUpItsHostHasNoResult(t *testing.T) {
 		}
 		return nil
 	}
-	res, err := conn.Run(t.Context(), shell("sleep 60"), RunInput{}, rec)
+	res, err := conn.Run(t.Context(), shell("sleep 1000000"), RunInput{}, rec)
 	if executor.CodeOf(err) != executor.Unavailable {
 		t.Errorf("got %s, %v", describe(res), err)
 	}
@@ -69,18 +72,5 @@ func TestARunnerThatGivesUpItsHostHasNoResult(t *testing.T) {
 	}
 	if err := r.cmd.Wait(); err == nil || !strings.Contains(r.stderr.String(), "unknown frame type 200") {
 		t.Errorf("the runner: %v\n%s", err, r.stderr)
-	}
-}
-
-// awaitFile waits until a file is there, for at most 30 s.
-func awaitFile(tb testing.TB, name string) {
-	tb.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		if _, err := os.Stat(name); err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			tb.Fatalf("%s did not come", name)
-		}
 	}
 }

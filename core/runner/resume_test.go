@@ -12,13 +12,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/runner/agent"
 	"github.com/python-executor/python-executor/core/runner/protocol"
+	"github.com/python-executor/python-executor/core/runner/toldtest"
 )
 
 // survivor follows an Execution over as many hosts as it takes.
@@ -311,13 +312,17 @@ func TestAResultIsHeldUntilTheNextStart(t *testing.T) {
 func TestATimeoutHoldsWithoutAHost(t *testing.T) {
 	s := newSurvivor(t, survivorConfig(t))
 	s.hold = true // nobody reads: the pipe fills up
-	start := shell("yes")
-	start.Limits.Timeout = 300 * time.Millisecond
-	start.Limits.OutputBytes = executor.Unlimited
-	began := time.Now()
+	start := shell("exec yes")
+	start.ExecutionID, start.Limits.OutputBytes = fmt.Sprint("exe_", rand.Uint64()), executor.Unlimited
+	s.next = func() (int, int) {
+		program := (<-s.started).PID
+		toldtest.Tell(t, start.ExecutionID, agent.LimitTimeout)
+		awaittest.Until(t, "the program's end", func() bool { return isDead(program) })
+		return -1, -1
+	}
 	res, err := s.run(t, start, RunInput{}, -1, 2000)
 	if err != nil || res.Status != executor.StatusTimedOut || s.badOffset || int64(len(s.stdout())) != res.StdoutBytes {
-		t.Errorf("%v %s after %s, %d of %d bytes", err, describe(res), time.Since(began), len(s.stdout()), res.StdoutBytes)
+		t.Errorf("%v %s, %d of %d bytes", err, describe(res), len(s.stdout()), res.StdoutBytes)
 	}
 }
 
@@ -374,62 +379,42 @@ func TestWhatAnotherHostHadOnItsWayMayComeBetween(t *testing.T) {
 func TestTheHostsPingsKeepTheRunner(t *testing.T) {
 	t.Parallel()
 	cfg := survivorConfig(t)
-	cfg.Silence = 6 * time.Second // the host gives a runner up that is too busy to answer for that long
-	r := startSwitchboard(t, nil)
-	conn, err := NewConn(r.attach(-1, -1), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rec := newRecord()
-	res, err := conn.Run(t.Context(), shell("sleep 9; echo still here"), RunInput{}, rec)
-	if err != nil || rec.stdout() != "still here\n" {
-		t.Errorf("%v %s %q\n%s", err, describe(res), rec.stdout(), &r.err)
-	}
-	if err := errors.Join(conn.Check(t.Context()), conn.Detach()); err != nil {
-		t.Error(err)
-	}
-	var exit *exec.ExitError
-	if err := r.cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != agent.ExitSilence {
-		t.Errorf("without a host: %v\n%s", err, &r.err)
-	}
-	if err := conn.Check(t.Context()); executor.CodeOf(err) != executor.Unavailable {
-		t.Errorf("a check of what is gone: %v", err)
-	}
-}
-
-func TestAHostNoticesARunnerThatIsSilent(t *testing.T) {
-	t.Parallel()
-	cfg := survivorConfig(t)
-	cfg.Silence = 2 * time.Second
-	r := startSwitchboard(t, nil)
-	conn, err := NewConn(r.attach(-1, -1), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	<-conn.Done()
-	if !errors.Is(conn.Err(), errSilent) {
-		t.Errorf("got %v", conn.Err())
-	}
-	s := conn.Close()
-	if s != nil {
-		t.Error(s)
-	}
+	awaittest.Ladder(t, 2*time.Second, func(silence time.Duration) (executor.Result, bool) {
+		cfg.Silence = silence
+		r := startSwitchboard(t, nil)
+		conn, err := NewConn(r.attach(-1, -1), cfg)
+		must(t, err)
+		rec := newRecord()
+		res, err := conn.Run(t.Context(), shell(fmt.Sprintf("sleep %f; echo still here", (silence*3/2).Seconds())), RunInput{}, rec)
+		if kept := err == nil; !kept { // the machine was so busy that the one was silent to the other for that long
+			_ = errors.Join(conn.Close(), r.cmd.Wait())
+			return res, kept
+		}
+		if rec.stdout() != "still here\n" {
+			t.Errorf("%s %q\n%s", describe(res), rec.stdout(), &r.err)
+		}
+		must(t, conn.Detach())
+		var exit *exec.ExitError
+		if err := r.cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != agent.ExitSilence {
+			t.Errorf("without a host: %v\n%s", err, &r.err)
+		}
+		if err := conn.Check(t.Context()); executor.CodeOf(err) != executor.Unavailable {
+			t.Errorf("a check of what is gone: %v", err)
+		}
+		return res, true
+	})
 }
 
 func TestADeadlineEndsTheRunnerWhateverItsHostSays(t *testing.T) {
 	t.Parallel()
-	start := shell("sleep 100")
-	// A busy machine may need longer until the program has started.
-	for start.Deadline = 500 * time.Millisecond; ; start.Deadline *= 5 {
+	pid := awaittest.Ladder(t, 500*time.Millisecond, func(deadline time.Duration) (pid int, reached bool) {
+		start := shell("sleep 1000000")
+		start.Deadline = deadline
 		r := startSwitchboard(t, nil)
 		conn, err := NewConn(r.attach(-1, -1), survivorConfig(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		rec := newRecord()
+		began := time.Now()
 		if res, err := conn.Run(t.Context(), start, RunInput{}, rec); err == nil && res.Status != executor.StatusKilled {
 			t.Error(describe(res))
 		}
@@ -437,17 +422,16 @@ func TestADeadlineEndsTheRunnerWhateverItsHostSays(t *testing.T) {
 		if err := r.cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != agent.ExitDeadline {
 			t.Errorf("%v\n%s", err, &r.err)
 		}
-		if err := conn.Close(); err != nil {
-			t.Error(err)
+		if early := time.Until(began.Add(deadline)); early > 0 {
+			t.Errorf("a deadline of %s came %s too early", deadline, early)
 		}
+		must(t, conn.Close())
 		select {
 		case started := <-rec.started:
-			awaitDeath(t, started.PID)
-			return
+			return started.PID, true
 		default:
-			if start.Deadline > 10*time.Second {
-				t.Fatalf("the program has not started within %s", start.Deadline)
-			}
+			return 0, false
 		}
-	}
+	})
+	awaittest.Until(t, "the program's end", func() bool { return isDead(pid) })
 }

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/runner/agent"
@@ -164,7 +163,7 @@ func TestStdin(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			res, rec := r.run(t, c.start, RunInput{Stdin: c.stdin})
 			if rec.stdout() != c.want || describe(res) != "succeeded exit 0" {
-				t.Errorf("got %s with %.80q, want %q; stderr %.80q, failure %+v\n%s", describe(res), rec.stdout(), c.want, rec.stderr(), res.Failure, r.condition())
+				t.Errorf("got %s with %.80q, want %q; stderr %.80q, failure %+v\n%s", describe(res), rec.stdout(), c.want, rec.stderr(), res.Failure, r.condition(t))
 			}
 		})
 	}
@@ -177,7 +176,7 @@ func TestAnInputThatFailsIsReturned(t *testing.T) {
 		{Workspace: io.MultiReader(strings.NewReader("x"), failing{broken})},
 		{Stdin: failing{broken}},
 	} {
-		_, err := r.Run(t.Context(), shell("sleep 60"), in, newRecord())
+		_, err := r.Run(t.Context(), shell("sleep 1000000"), in, newRecord())
 		if !errors.Is(err, broken) {
 			t.Errorf("got %v", err)
 		}
@@ -228,28 +227,29 @@ func TestCancel(t *testing.T) {
 		}
 	})
 	for _, c := range []struct {
-		name, script string
-		grace        time.Duration
-		want         string
+		name, script, want string
+		limits             []said
 	}{
-		{"of a silent program", "sleep 100", 10 * time.Second, "killed SIGTERM"},
-		{"of a flooding program", "yes", 10 * time.Second, "killed SIGTERM"},
-		{"of a program that ignores SIGTERM", "trap '' TERM; while :; do sleep 0.01; done", 300 * time.Millisecond, "killed SIGKILL"},
-		{"of a program that ends well within the grace", "trap 'exit 0' TERM; while :; do sleep 0.01; done", 10 * time.Second, "killed exit 0"},
+		{"of a silent program", "echo up; exec sleep 1000000", "killed SIGTERM", nil},
+		{"of a flooding program", "echo up; exec yes", "killed SIGTERM", nil},
+		{"of a program that ignores SIGTERM", "trap '' TERM; echo up; while :; do sleep 0.01; done", "killed SIGKILL", []said{{"up", agent.LimitGrace}}},
+		{"of a program that ends well within the grace", "trap 'exit 0' TERM; echo up; while :; do sleep 0.01; done", "killed exit 0", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
-			rec := newRecord()
-			go func() {
-				<-rec.started
-				cancel(nil)
-			}()
-			start := shell(c.script)
-			start.Limits.KillGrace = c.grace
+			defer cancel(nil)
+			rec, start := newRecord(), shell(c.script)
+			rec.tells(t, &start, c.limits...)
+			tell := rec.emit
+			rec.emit = func(e executor.Event) error {
+				if strings.Contains(rec.out[0].String(), "up") {
+					cancel(nil)
+				}
+				return tell(e)
+			}
 			start.Limits.OutputBytes = 1 << 20
 			res, err := r.Run(ctx, start, RunInput{}, rec)
-			// A cancel may come before the shell has set its trap.
-			if got := describe(res); err != nil || got != c.want && got != "killed SIGTERM" {
+			if got := describe(res); err != nil || got != c.want {
 				t.Errorf("%v: got %q, want %q", err, got, c.want)
 			}
 		})
@@ -263,7 +263,7 @@ func TestTheTimeoutStaysWhateverTheProgramSays(t *testing.T) {
 		limits []said
 		want   string
 	}{
-		{"echo ready; sleep 100", []said{{"ready", agent.LimitTimeout}}, "timed_out SIGTERM"},
+		{"echo ready; sleep 1000000", []said{{"ready", agent.LimitTimeout}}, "timed_out SIGTERM"},
 		{"trap 'exit 0' TERM; echo ready; while :; do sleep 0.01; done", []said{{"ready", agent.LimitTimeout}}, "timed_out exit 0"},
 		{"trap '' TERM; echo ready; while :; do sleep 0.01; done", []said{{"ready", agent.LimitTimeout}, {"ready", agent.LimitGrace}}, "timed_out SIGKILL"},
 	} {
@@ -278,13 +278,10 @@ func TestTheTimeoutStaysWhateverTheProgramSays(t *testing.T) {
 func TestWhatIsKilledHasNoTimeToExit(t *testing.T) {
 	r := startRunner(t, testConfig(t))
 	for range 10 {
-		start := shell("trap '' TERM; for i in $(seq 40); do sleep 100 & done; while :; do (exit 0); done")
-		start.Limits.Timeout = 150 * time.Millisecond
-		start.Limits.KillGrace = 10 * time.Millisecond
+		start := shell("trap '' TERM; for i in $(seq 40); do sleep 1000000 & done; echo up; while :; do (exit 0); done")
 		start.Limits.PIDs = 100
-		res, _ := r.run(t, start, RunInput{})
-		// On a busy machine the time may be over before the shell has set its trap.
-		if got := describe(res); got != "timed_out SIGKILL" && got != "timed_out SIGTERM" {
+		res, _ := r.told(t, start, said{"up", agent.LimitTimeout}, said{"up", agent.LimitGrace})
+		if got := describe(res); got != "timed_out SIGKILL" {
 			t.Fatalf("got %q", got)
 		}
 	}

@@ -4,14 +4,15 @@ package runner
 
 import (
 	"context"
+	"fmt"
 	"io"
-	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/runner/protocol"
 )
 
@@ -83,25 +84,14 @@ func (s *slowReader) Read(p []byte) (int, error) {
 	return 0, io.ErrUnexpectedEOF
 }
 
-// awaitWriting waits until as many names of files that are being written are in a folder, for at most 30 s.
+// awaitWriting waits until as many names of files that are being written are in a folder.
 func awaitWriting(t *testing.T, dir string, want int) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		entries, err := os.ReadDir(dir)
+	awaittest.Until(t, fmt.Sprintf("the writing of %d files", want), func() bool {
+		names, err := filepath.Glob(filepath.Join(dir, ".pyexec-writing-*"))
 		must(t, err)
-		n := 0
-		for _, e := range entries {
-			if strings.HasPrefix(e.Name(), ".pyexec-writing-") {
-				n++
-			}
-		}
-		if n == want {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d files are being written, want %d", n, want)
-		}
-	}
+		return len(names) == want
+	})
 }
 
 func TestTheCallsOfAHostThatIsGoneAreForgotten(t *testing.T) {

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 // changingSink is a Sink that lets a program change its files between an Artifact's head and its data.
@@ -54,11 +54,15 @@ threading.Thread(target=change, daemon=True).start()
 			if _, err := r.WriteFile(t.Context(), "change", 0, strings.NewReader("")); err != nil {
 				t.Error(err)
 			}
-			r.awaitFile(t, "changed")
+			awaittest.Until(t, "the change", func() bool {
+				list, err := r.ListFiles(t.Context(), "", false)
+				must(t, err)
+				return slices.ContainsFunc(list, func(f executor.File) bool { return f.Path == "changed" })
+			})
 		}
 		res, err := r.Run(t.Context(), start, RunInput{}, rec)
 		if err != nil || describe(res) != "failed exit 0 collect/conflict" || len(res.Artifacts) != 3 {
-			t.Fatalf("at %s: %v %s %+v %+v\n%s", at, err, describe(res), res.Failure, res.Artifacts, r.condition())
+			t.Fatalf("at %s: %v %s %+v %+v\n%s", at, err, describe(res), res.Failure, res.Artifacts, r.condition(t))
 		}
 		whole := strings.Repeat("a", size)
 		want := map[string]string{"out/grows": whole, "out/shrinks": whole[:1000], "out/stays": whole}
@@ -82,21 +86,6 @@ threading.Thread(target=change, daemon=True).start()
 		}
 	}
 	r.wants(t, "1 + 1", "", "2")
-}
-
-// awaitFile waits until the session has a file of that name, for at most 30 s.
-func (r *sessionRunner) awaitFile(tb testing.TB, name string) {
-	tb.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		list, err := r.ListFiles(tb.Context(), "", false)
-		if err != nil || time.Now().After(deadline) {
-			tb.Errorf("%s did not come: %v", name, err)
-			return
-		}
-		if slices.ContainsFunc(list, func(f executor.File) bool { return f.Path == name }) {
-			return
-		}
-	}
 }
 
 func checkConflict(t *testing.T, f *executor.Failure, want ...string) {

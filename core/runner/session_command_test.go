@@ -3,12 +3,12 @@
 package runner
 
 import (
-	"context"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
+	"github.com/python-executor/python-executor/core/runner/agent"
 )
 
 func TestACommandHasTheSessionsEnvironment(t *testing.T) {
@@ -37,15 +37,12 @@ func lastLine(s string) string {
 func TestARestartWaitsForNoCommand(t *testing.T) {
 	r := openSession(t, pythonSession())
 	start := beside("trap '' TERM; echo up; while :; do sleep 0.01; done")
-	start.Limits.Timeout, start.Limits.KillGrace = 10*time.Minute, 10*time.Minute
 	ended := make(chan error, 1)
 	rec := newRecord()
 	rec.emit = func(e executor.Event) error {
 		if e.Body.Kind() == executor.KindOutput {
 			go func() {
-				ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-				defer cancel()
-				err := r.RestartSession(ctx, false)
+				err := r.RestartSession(awaittest.Context(t), false)
 				if err != nil {
 					_ = r.Close() // so that this test ends
 				}
@@ -71,10 +68,8 @@ func TestAnInterruptSparesWhatWasStartedBefore(t *testing.T) {
 import signal, time
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 open("up", "w").close()
-time.sleep(1000)' & job=$!; while [ ! -e up ]; do sleep 0.01; done; sleep 0.1`, "", "")
-	start := cellOf("sleep 1000")
-	start.Limits.Timeout, start.Limits.KillGrace = 300*time.Millisecond, 30*time.Second
-	res, _ := r.run(t, start, RunInput{})
+time.sleep(1e6)' & job=$!; while [ ! -e up ]; do sleep 0.01; done; sleep 0.1`, "", "")
+	res, _ := r.told(t, cellOf("echo up; sleep 1000000"), said{"up", agent.LimitTimeout})
 	if res.Status != executor.StatusTimedOut || res.SessionState != executor.SessionStateKept {
 		t.Errorf("%s %q", describe(res), res.SessionState)
 	}
@@ -91,10 +86,9 @@ func TestACommandThatIsKilledLeavesTheInterpreter(t *testing.T) {
 			}
 			r := openSessionWith(t, cfg, pythonSession())
 			r.wants(t, "x = 5", "", "")
-			start := beside("trap '' TERM; sleep 1000 & while :; do sleep 0.01; done")
-			start.Limits.Timeout, start.Limits.KillGrace = 300*time.Millisecond, 100*time.Millisecond
-			res, _ := r.run(t, start, RunInput{})
-			if got := describe(res); got != "timed_out SIGKILL" && got != "timed_out SIGTERM" { // it may be too busy to set its trap
+			start := beside("trap '' TERM; sleep 1000000 & echo up; while :; do sleep 0.01; done")
+			res, _ := r.told(t, start, said{"up", agent.LimitTimeout}, said{"up", agent.LimitGrace})
+			if got := describe(res); got != "timed_out SIGKILL" {
 				t.Error(got)
 			}
 			if (res.CPU < 0) == (len(cfg.Cgroups) > 0) {

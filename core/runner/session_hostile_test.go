@@ -4,7 +4,9 @@ package runner
 
 import (
 	"context"
+	"crypto/sha512"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +14,8 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
+	"github.com/python-executor/python-executor/core/runner/agent"
 )
 
 // findControl is what code that looks for the control channel finds: control.
@@ -31,9 +35,7 @@ func TestCodeThatWritesIntoTheControlChannelHurtsItsOwnSessionOnly(t *testing.T)
 		"half of a line":      "os.write(control, b'{\"op\"'); os.shutdown if False else os._exit(1)",
 		"a channel shut down": "import socket; socket.socket(fileno=control).shutdown(2)",
 	} {
-		start := cellOf(findControl + code)
-		start.Limits.Timeout = 20 * time.Second
-		res, _ := r.run(t, start, RunInput{})
+		res, _ := r.cell(t, findControl+code)
 		if res.Status != executor.StatusFailed || res.SessionState != executor.SessionStateLost {
 			t.Errorf("%s: %s %q %+v", name, describe(res), res.SessionState, res.Failure)
 		}
@@ -66,9 +68,7 @@ print('done')`)
 	if describe(res) != "failed exit 5" {
 		t.Error(describe(res))
 	}
-	start := cellOf("1")
-	start.Limits.Timeout, start.Limits.KillGrace = 200*time.Millisecond, 100*time.Millisecond
-	if res, _ = r.run(t, start, RunInput{}); res.Status != executor.StatusTimedOut || res.SessionState != executor.SessionStateRestarted {
+	if res, _ = r.told(t, cellOf("1"), said{"", agent.LimitTimeout}, said{"", agent.LimitGrace}); res.Status != executor.StatusTimedOut || res.SessionState != executor.SessionStateRestarted {
 		t.Error(describe(res), res.SessionState)
 	}
 	res, _ = r.cell(t, findControl+"import threading\ndef forever():\n  while True: forge(op='variables', n=3, variables=[{'name': 'n' * 9999, 'type': 1}])\nthreading.Thread(target=forever, daemon=True).start()")
@@ -82,10 +82,12 @@ print('done')`)
 func TestLargeDisplaysWaitForASlowHost(t *testing.T) {
 	r := openSession(t, pythonSession())
 	r.wants(t, "class Image:\n  def _repr_png_(self): return b'x' * (1 << 20)", "", "")
-	rec := newRecord()
+	rec, large := newRecord(), make([]byte, 1<<20)
 	rec.emit = func(e executor.Event) error {
 		if e.Body.Kind() == executor.KindDisplay {
-			time.Sleep(5 * time.Millisecond) // slower than they are made
+			for range 5 {
+				sha512.Sum512(large) // slower than they are made
+			}
 		}
 		return nil
 	}
@@ -142,13 +144,13 @@ func TestSessionsWithoutControlGroups(t *testing.T) {
 	cfg := testConfig(t)
 	cfg.Cgroups = nil
 	r := openSessionWith(t, cfg, pythonSession())
-	r.wants(t, "import subprocess; p = subprocess.Popen(['sleep', '86322']); x = 1", "", "")
-	start := beside("(setsid sh -c 'sleep 86323 & sleep 86323' &) ; sleep 86323")
-	start.Limits.Timeout = 300 * time.Millisecond
-	if res, _ := r.run(t, start, RunInput{}); res.Status != executor.StatusTimedOut {
+	first, second := newMark(), newMark()
+	r.wants(t, "import subprocess; p = subprocess.Popen(['sleep', '"+first+"']); x = 1", "", "")
+	start := beside(strings.ReplaceAll("(setsid sh -c 'sleep MARK & echo up; exec sleep MARK' &) ; exec sleep MARK", "MARK", second))
+	if res, _ := r.told(t, start, said{"up", agent.LimitTimeout}); res.Status != executor.StatusTimedOut {
 		t.Error(describe(res))
 	}
-	if left := processesOf("sleep\x0086323\x00"); len(left) > 0 {
+	if left := sleeping(second); len(left) > 0 {
 		t.Errorf("alive: %v", left)
 	}
 	r.wants(t, "p.poll(), x", "", "(None, 1)")
@@ -159,17 +161,21 @@ func TestSessionsWithoutControlGroups(t *testing.T) {
 	if err := r.RestartSession(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}
-	if left := processesOf("sleep\x0086322\x00"); len(left) > 0 {
+	if left := sleeping(first); len(left) > 0 {
 		t.Errorf("alive after a restart: %v", left)
 	}
 	r.wants(t, "import os; os.listdir()", "", "[]")
 }
 
-func processesOf(commandLine string) (pids []string) {
+// newMark returns a time to sleep, in seconds, that no other process sleeps.
+func newMark() string { return fmt.Sprint(1_000_000 + rand.IntN(1_000_000_000)) } //nolint:gosec // a name
+
+// sleeping returns the processes that sleep for a mark.
+func sleeping(mark string) (pids []string) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
 		raw, err := os.ReadFile("/proc/" + e.Name() + "/cmdline")
-		if err == nil && string(raw) == commandLine {
+		if err == nil && string(raw) == "sleep\x00"+mark+"\x00" {
 			pids = append(pids, e.Name())
 		}
 	}
@@ -233,7 +239,7 @@ func TestArtifactsOfACellAreCollected(t *testing.T) {
 
 func TestARestartKillsWhatRuns(t *testing.T) {
 	r := openSession(t, pythonSession())
-	for _, start := range []Start{cellOf("import time\nwhile True:\n  try: time.sleep(9)\n  except BaseException: pass"), beside("trap '' TERM; sleep 1000; sleep 1000")} {
+	for _, start := range []Start{cellOf("import time\nwhile True:\n  try: time.sleep(9)\n  except BaseException: pass"), beside("trap '' TERM; sleep 1000000; sleep 1000000")} {
 		rec := newRecord()
 		done := make(chan executor.Result, 1)
 		go func() {
@@ -286,13 +292,17 @@ func TestARunnerIsAsBeforeWhenItsSessionIsClosed(t *testing.T) {
 func TestAnOpeningThatIsGivenUpLeavesARunnerThatCanBeUsed(t *testing.T) {
 	r := startRunner(t, testConfig(t))
 	slow := pythonSession()
-	slow.Interpreter = []string{"/bin/sh", "-c", "sleep 1000"}
 	for range 3 {
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		if err := r.OpenSession(ctx, slow); executor.CodeOf(err) != executor.Unavailable {
+		mark := newMark()
+		slow.Interpreter = []string{"/bin/sh", "-c", "exec sleep " + mark}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		opened := make(chan error, 1)
+		go func() { opened <- r.OpenSession(ctx, slow) }()
+		awaittest.Until(t, "the start of the interpreter", func() bool { return len(sleeping(mark)) > 0 })
+		cancel(nil)
+		if err := awaittest.Recv(t, "the end of the opening", opened); executor.CodeOf(err) != executor.Unavailable {
 			t.Error(err)
 		}
-		cancel()
 		if res, _ := r.run(t, shell("true"), RunInput{}); describe(res) != "succeeded exit 0" {
 			t.Errorf("%s %+v", describe(res), res.Failure)
 		}

@@ -6,10 +6,10 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/needtest"
+	"github.com/python-executor/python-executor/core/runner/agent"
 )
 
 // openNode opens a JavaScript session; without Node the test is skipped, unless it is required.
@@ -124,10 +124,8 @@ func TestProcessExitEndsACellAndNotTheSession(t *testing.T) {
 func TestNodeIsInterrupted(t *testing.T) {
 	r := openNode(t)
 	r.wants(t, "let x = 1", "", "")
-	for _, code := range []string{"while (true) {}", "await new Promise(() => {})", "require('child_process').execSync('sleep 1000')"} {
-		start := cellOf(code)
-		start.Limits.Timeout, start.Limits.KillGrace = 200*time.Millisecond, 30*time.Second
-		res, rec := r.run(t, start, RunInput{})
+	for _, code := range []string{"while (true) {}", "await new Promise(() => {})", "require('child_process').execSync('sleep 1000000')"} {
+		res, rec := r.told(t, cellOf("console.log('up'); "+code), said{"up", agent.LimitTimeout})
 		if res.Status != executor.StatusTimedOut || res.SessionState != executor.SessionStateKept || !strings.Contains(rec.stderr(), "interrupted") && !strings.Contains(rec.stderr(), "signal: 'SIGINT'") {
 			t.Errorf("%s: %s %q %q", code, describe(res), res.SessionState, rec.stderr())
 		}

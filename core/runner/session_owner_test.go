@@ -54,7 +54,7 @@ threading.Thread(target=race, daemon=True).start()
 			check()
 			start := cellOf("1")
 			if _, err := r.Run(t.Context(), start, RunInput{Stdin: strings.NewReader("x")}, newRecord()); err != nil {
-				t.Fatal(errors.Join(err, errors.New(r.condition())))
+				t.Fatal(errors.Join(err, errors.New(r.condition(t))))
 			}
 			check()
 		}

@@ -6,9 +6,9 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner/agent"
 )
 
 func shellSession(program string) SessionStart {
@@ -46,12 +46,10 @@ func TestExitEndsACellAndNotTheShell(t *testing.T) {
 
 func TestAShellIsInterrupted(t *testing.T) {
 	r := openSession(t, shellSession("/bin/bash"))
-	r.wants(t, "x=1; sleep 1000 & job=$!", "", "")
-	for _, code := range []string{"sleep 1000; echo no", "while :; do :; done", "sleep 1000 | cat; echo no", "read line < <(sleep 1000)", "wait"} {
-		start := cellOf(code)
-		start.Limits.Timeout, start.Limits.KillGrace = 200*time.Millisecond, 30*time.Second
-		res, rec := r.run(t, start, RunInput{})
-		if res.Status != executor.StatusTimedOut || res.SessionState != executor.SessionStateKept || rec.stdout() != "" {
+	r.wants(t, "x=1; sleep 1000000 & job=$!", "", "")
+	for _, code := range []string{"sleep 1000000; echo no", "while :; do :; done", "sleep 1000000 | cat; echo no", "read line < <(sleep 1000000)", "wait"} {
+		res, rec := r.told(t, cellOf("echo up; "+code), said{"up", agent.LimitTimeout})
+		if res.Status != executor.StatusTimedOut || res.SessionState != executor.SessionStateKept || rec.stdout() != "up\n" {
 			t.Errorf("%q: %s %q %q", code, describe(res), res.SessionState, rec.stdout())
 		}
 	}

@@ -8,11 +8,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/runner/agent"
@@ -201,12 +199,12 @@ func TestAnInterpreterThatDoesNotStopIsRestarted(t *testing.T) {
 }
 
 func TestAProgramThatIgnoresInterruptsDoesNotCostTheState(t *testing.T) {
-	const deaf = `python3 -c "import signal, time; signal.signal(2, lambda *_: None); print(1, flush=True); time.sleep(1000)"`
+	const deaf = `python3 -c "import signal, time; signal.signal(2, lambda *_: None); print(1, flush=True); time.sleep(1e6)"`
 	for name, c := range map[string]struct {
 		start                  SessionStart
 		set, cell, get, output string
 	}{
-		"shell":  {shellSession("/bin/bash"), "sleep 1000 & job=$!; sleep 0.1; x=1", deaf + "; sleep 0.6; echo never; while :; do :; done", "kill -0 $job && echo $x", "1\n"},
+		"shell":  {shellSession("/bin/bash"), "sleep 1000000 & job=$!; sleep 0.1; x=1", deaf + "; sleep 0.6; echo never; while :; do :; done", "kill -0 $job && echo $x", "1\n"},
 		"python": {pythonSession(), "import os; x = 1", "os.system('" + deaf + "')\nwhile True: pass", "print(x)", "1\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -232,7 +230,6 @@ func TestACancelInterrupts(t *testing.T) {
 		return nil
 	}
 	start := cellOf("x = 5\nprint('on')\nwhile True: pass")
-	start.Limits.KillGrace = 30 * time.Second
 	res, err := r.Run(ctx, start, RunInput{}, rec)
 	if err != nil || res.Status != executor.StatusKilled || res.SessionState != executor.SessionStateKept {
 		t.Error(err, describe(res), res.SessionState)
@@ -267,14 +264,14 @@ func TestACommandRunsBesideTheInterpreter(t *testing.T) {
 	if describe(res) != "failed exit 3" || rec.stdout() != "from python in" {
 		t.Error(describe(res), rec.stdout())
 	}
-	start := beside("(setsid sh -c 'sleep 86321 & sleep 86321' &) ; setsid sleep 86321 & echo $!; sleep 86321")
-	start.Limits.Timeout = 300 * time.Millisecond
-	res, _ = r.run(t, start, RunInput{})
+	mark := newMark()
+	start := beside(strings.ReplaceAll("setsid sleep MARK & (setsid sh -c 'sleep MARK & echo up; exec sleep MARK' &) ; exec sleep MARK", "MARK", mark))
+	res, _ = r.told(t, start, said{"up", agent.LimitTimeout})
 	if res.Status != executor.StatusTimedOut {
 		t.Error(describe(res))
 	}
-	if out, err := exec.Command("pgrep", "-f", "^sleep 86321$").Output(); err == nil {
-		t.Errorf("alive: %s", out)
+	if left := sleeping(mark); len(left) > 0 {
+		t.Errorf("alive: %v", left)
 	}
 	r.wants(t, "x", "", "1")
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/needtest"
@@ -59,7 +58,6 @@ func TestACancelReachesTheWholeGroup(t *testing.T) {
 		return nil
 	}
 	start := shell(`trap 'wait; exit 3' TERM; sh -c 'trap "echo child; exit" TERM; echo up; while :; do sleep 0.01; done' & wait`)
-	start.Limits.KillGrace = time.Minute
 	res, err := r.Run(ctx, start, RunInput{}, rec)
 	if err != nil || describe(res) != "killed exit 3" || rec.stdout() != "up\nchild\n" {
 		t.Errorf("%s, %q, %v", describe(res), rec.stdout(), err)

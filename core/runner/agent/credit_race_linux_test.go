@@ -8,9 +8,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/runner/output"
 	"github.com/python-executor/python-executor/core/runner/protocol"
 )
@@ -268,14 +268,12 @@ func TestStartedIsToldOnceToAHostThatComesMeanwhile(t *testing.T) {
 func awaitBlocked(tb testing.TB, receiver string) {
 	tb.Helper()
 	stacks := make([]byte, 1<<20)
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+	awaittest.Until(tb, "a wait for a lock in "+receiver, func() bool {
 		for stack := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
 			if strings.Contains(stack, "[sync.Mutex.Lock") && strings.Contains(stack, "(*"+receiver+")") {
-				return
+				return true
 			}
 		}
-		if time.Now().After(deadline) {
-			tb.Fatalf("no goroutine waits for a lock in %s", receiver)
-		}
-	}
+		return false
+	})
 }

@@ -227,7 +227,7 @@ func TestACopyThatIsNotTakenIsClosed(t *testing.T) {
 		"the server is over": {old: time.Hour, meanwhile: func(_ *forkServer, end func()) { end() }},
 		"a program takes it": {old: time.Second, meanwhile: func(s *forkServer, _ func()) {
 			<-s.copies
-			<-time.After(2 * maxForkIdle)
+			time.Sleep(2 * maxForkIdle)
 			s.wanted <- struct{}{}
 		}, want: 2 * maxForkIdle, taken: true, next: true},
 	} {
@@ -256,7 +256,7 @@ func TestACopyThatIsNotTakenIsClosed(t *testing.T) {
 				}
 				fds := []unix.PollFd{{Fd: int32(ends[0])}} //nolint:gosec // a descriptor
 				// A process that another test starts has the descriptor, too, until it executes its program.
-				n, err := archive.IgnoringEINTR(func() (int, error) { return unix.Poll(fds, 60_000) })
+				n, err := archive.IgnoringEINTR(func() (int, error) { return unix.Poll(fds, -1) })
 				if n != 1 || err != nil {
 					t.Errorf("the copy is not closed: %v", err)
 				}

@@ -4,8 +4,6 @@ package batch
 
 import (
 	"bufio"
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -15,22 +13,20 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/runner/job"
 	"github.com/python-executor/python-executor/core/runner/protocol"
 )
 
 // dial connects to the socket of a job, once it is there.
-func dial(t *testing.T, path string) net.Conn {
+func dial(t *testing.T, path string) (c net.Conn) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		if c, err := net.Dial("unix", path); err == nil {
-			return c
-		} else if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
+	awaittest.UntilNil(t, "a listener at "+path, func() (err error) {
+		c, err = net.Dial("unix", path)
+		return err
+	})
+	return c
 }
 
 // passable makes a folder that programs may pass through, as through the one with what was prepared.
@@ -54,11 +50,7 @@ func TestAStandardInputThatIsFedIsLive(t *testing.T) {
 	says := func(text string) {
 		t.Helper()
 		said += text
-		for deadline := time.Now().Add(time.Minute); p.read().out[0] != said; time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("it has said %q", p.read().out[0])
-			}
-		}
+		awaittest.Until(t, fmt.Sprintf("the output %q", said), func() bool { return p.read().out[0] == said })
 	}
 	says("13\n") // EACCES
 	in := dial(t, socket)
@@ -142,10 +134,8 @@ func fed(t *testing.T, answers ...string) (got string, from []string) {
 	l, err := net.Listen("unix", path)
 	must(t, err)
 	defer l.Close()
-	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("the test is over"))
-	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- feed(ctx, server.URL+"/feed/x", path) }()
+	go func() { done <- feed(awaittest.Context(t), server.URL+"/feed/x", path) }()
 	in, err := l.Accept()
 	must(t, err)
 	raw, err := io.ReadAll(in)

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/core/runner/job"
 	"github.com/python-executor/python-executor/core/runner/sandbox"
@@ -84,16 +85,6 @@ func TestWhatCannotBeHiddenIsRefused(t *testing.T) {
 	}
 }
 
-// until polls for what another process does.
-func until(t *testing.T, what string, reached func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !reached(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within a minute: %s", what)
-		}
-	}
-}
-
 func TestSIGTERMIsACancel(t *testing.T) {
 	for name, c := range map[string]struct{ trap, wants string }{
 		"a program that ends":      {"trap 'echo bye; exit 4' TERM", "killed exit 4"},
@@ -101,17 +92,21 @@ func TestSIGTERMIsACancel(t *testing.T) {
 		"a program that knows not": {":", "killed SIGTERM"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPlace(t)
-			start := p.start(c.trap + "; echo up; while :; do sleep 0.05; done")
-			if start.Start.Limits.KillGrace = time.Minute; c.wants == "killed SIGKILL" {
-				start.Start.Limits.KillGrace = 4 * time.Second
-			}
-			p.writeJSON(job.StartFile, start)
-			r := p.launch("job")
-			until(t, "output", func() bool { return strings.Contains(p.read().out[0], "up") })
-			must(t, r.signal(unix.SIGTERM))
-			o := p.outcome(r)
-			if o.brief() != c.wants || o.begin.ExecutionID != "exe_1" || strings.Contains(c.trap, "bye") != strings.Contains(o.out[0], "bye\n") {
+			says := strings.Contains(c.trap, "bye")
+			o := awaittest.Ladder(t, time.Second, func(grace time.Duration) (*outcome, bool) {
+				p := newPlace(t)
+				start := p.start(c.trap + "; echo up; while :; do sleep 0.05; done")
+				if c.wants == "killed SIGKILL" {
+					start.Start.Limits.KillGrace = grace
+				}
+				p.writeJSON(job.StartFile, start)
+				r := p.launch("job")
+				awaittest.Until(t, "output", func() bool { return strings.Contains(p.read().out[0], "up") })
+				must(t, r.signal(unix.SIGTERM))
+				o := p.outcome(r)
+				return o, !says || strings.Contains(o.out[0], "bye\n")
+			})
+			if o.brief() != c.wants || o.begin.ExecutionID != "exe_1" {
 				t.Errorf("%s %q\n%s", o.brief(), o.out, &o.stderr)
 			}
 		})
@@ -122,10 +117,9 @@ func TestEachStopSignalOfAnImageIsACancel(t *testing.T) {
 	for _, s := range []unix.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH, unix.Signal(37)} {
 		p := newPlace(t)
 		start := p.start("trap 'exit 4' TERM; echo up; while :; do sleep 0.05; done")
-		start.Start.Limits.KillGrace = time.Minute
 		p.writeJSON(job.StartFile, start)
 		r := p.launch("job")
-		until(t, "output", func() bool { return strings.Contains(p.read().out[0], "up") })
+		awaittest.Until(t, "output", func() bool { return strings.Contains(p.read().out[0], "up") })
 		must(t, r.signal(s))
 		if o := p.outcome(r); o.brief() != "killed exit 4" {
 			t.Errorf("%v: %s\n%s", s, o.brief(), &o.stderr)
@@ -146,7 +140,7 @@ func TestAJobThatIsCancelledBeforeItsProgramIsKilled(t *testing.T) {
 	hold, err := os.OpenFile(filepath.Join(p.input, job.WorkspaceFile), os.O_RDWR, 0)
 	must(t, err)
 	defer hold.Close()
-	until(t, "the runner", func() bool { return p.read().begin.ExecutionID != "" })
+	awaittest.Until(t, "the runner", func() bool { return p.read().begin.ExecutionID != "" })
 	must(t, r.signal(unix.SIGTERM))
 	if o := p.outcome(r); o.brief() != "killed" || o.code != ExitNotRun || len(o.started) != 0 {
 		t.Errorf("%s, code %d\n%s", o.brief(), o.code, &o.stderr)
@@ -162,7 +156,7 @@ func TestAKilledRunnerLeavesAPrefix(t *testing.T) {
 		p.writeJSON(job.StartFile, start)
 		r := p.launch("job")
 		size := int64(seed.IntN(300_000))
-		until(t, "events", func() bool {
+		awaittest.Until(t, "events", func() bool {
 			st, err := os.Stat(filepath.Join(p.output, job.EventsFile))
 			return err == nil && st.Size() >= size
 		})
@@ -178,7 +172,7 @@ func TestAKilledRunnerLeavesAPrefix(t *testing.T) {
 		if !strings.HasPrefix(want.String(), o.out[0]) || len(bytes.Trim([]byte(o.out[1]), "\xff")) > 0 {
 			t.Errorf("%d bytes of stdout are no prefix", len(o.out[0]))
 		}
-		until(t, "the end of the program", func() bool { return !runsAs(t, testUID) })
+		awaittest.Until(t, "the end of the program", func() bool { return !runsAs(t, testUID) })
 	}
 }
 

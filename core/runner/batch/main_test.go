@@ -18,12 +18,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/core/runner/agent"
 	"github.com/python-executor/python-executor/core/runner/job"
@@ -142,7 +142,7 @@ func (p *place) config() protocol.Config {
 
 func limits() executor.Limits {
 	return executor.Limits{
-		Timeout: time.Minute, MemoryBytes: 512 << 20, DiskBytes: 64 << 20, CPUShares: 1024, PIDs: 64, OutputBytes: 64 << 20, KillGrace: 2 * time.Second,
+		Timeout: awaittest.Forever, MemoryBytes: 512 << 20, DiskBytes: 64 << 20, CPUShares: 1024, PIDs: 64, OutputBytes: 64 << 20, KillGrace: awaittest.Forever,
 	}
 }
 

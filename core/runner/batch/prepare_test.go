@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/runner/job"
 )
 
@@ -186,13 +187,13 @@ func TestAFailingCommandIsTheUsers(t *testing.T) {
 }
 
 func TestACommandWithoutAnEndIsTheUsers(t *testing.T) {
-	for _, timeout := range []time.Duration{2 * time.Second, 20 * time.Second} { // a busy machine may need the longer one until the command has begun
+	awaittest.Ladder(t, time.Second, func(timeout time.Duration) (*outcome, bool) {
 		p := newPlace(t)
 		in := p.prepare()
-		in.Commands, in.Limits.Timeout = []string{"true", "echo up; sleep 1000"}, timeout
+		in.Commands, in.Limits.Timeout = []string{"true", "echo up; sleep 1000000"}, timeout
 		o := p.runPrepare(in)
-		if !strings.HasSuffix(o.brief(), "\nup") && timeout == 2*time.Second {
-			continue
+		if !strings.HasSuffix(o.brief(), "\nup") { // too early
+			return o, false
 		}
 		want := fmt.Sprintf("failed prepare exhausted pre_commands: pre_commands[1] %q not prepared within %s:\nup", in.Commands[1], timeout)
 		if o.brief() != want || o.code != ExitNotRun || o.prepared != nil {
@@ -201,8 +202,8 @@ func TestACommandWithoutAnEndIsTheUsers(t *testing.T) {
 		if runsAs(t, testUID) {
 			t.Error("a process is left")
 		}
-		return
-	}
+		return o, true
+	})
 }
 
 func TestAHostileWorkspaceFailsBeforeTheCommands(t *testing.T) {
@@ -230,7 +231,7 @@ func TestAPreparationThatIsCancelledIsKilled(t *testing.T) {
 	in := p.prepare()
 	in.Commands = []string{"echo up; sleep 1000"}
 	r := p.launchPrepare(in)
-	until(t, "progress", func() bool { return len(p.read().progress) > 0 })
+	awaittest.Until(t, "progress", func() bool { return len(p.read().progress) > 0 })
 	must(t, r.signal(unix.SIGTERM))
 	if o := p.outcome(r); o.brief() != "killed" || o.code != ExitNotRun {
 		t.Errorf("%s, code %d\n%s", o.brief(), o.code, &o.stderr)

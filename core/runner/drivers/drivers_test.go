@@ -2,6 +2,7 @@ package drivers_test
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"net"
 	"os"
@@ -9,9 +10,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/core/runner/drivers"
 )
@@ -49,9 +50,7 @@ func start(t *testing.T, language executor.Language, argv ...string) (*interpret
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	if err := conn.SetReadDeadline(time.Now().Add(2 * time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	context.AfterFunc(awaittest.Context(t), func() { conn.Close() })
 
 	dir := t.TempDir()
 	output, err := os.Create(dir + "/output")

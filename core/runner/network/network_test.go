@@ -12,10 +12,10 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/runner/network/networktest"
 )
 
@@ -202,15 +202,12 @@ func TestManyShortConnectionsLeaveNothing(t *testing.T) {
 	p.Close()
 	const ofPlace = 1 // the namespace
 	// The servers of the test are in this process, and may close their ends later.
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		after := descriptors(t)
-		if after <= before+ofPlace {
-			break
+	awaittest.UntilNil(t, "the end of all connections", func() error {
+		if after := descriptors(t); after > before+ofPlace {
+			return fmt.Errorf("%d descriptors before, %d after", before, after)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d descriptors before, %d after", before, after)
-		}
-	}
+		return nil
+	})
 	if len(p.counts) > 0 && p.counts[unix.IPPROTO_TCP] != 0 {
 		t.Error(p.counts)
 	}

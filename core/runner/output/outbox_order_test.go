@@ -122,7 +122,7 @@ func TestOutputBehindTheStartWaitsAsLongAsTheStart(t *testing.T) {
 		must(t, b.First(protocol.FrameStarted, []byte("{}")))
 		b.Put(executor.Stdout, outputOf(1))
 		sentAfter := func(d time.Duration) writes {
-			<-time.After(d)
+			time.Sleep(d)
 			synctest.Wait()
 			b.sending.Lock()
 			defer b.sending.Unlock()

@@ -12,10 +12,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
@@ -137,19 +137,15 @@ func TestLeftoversOfAUIDAreKilledByTheirMarksAlone(t *testing.T) {
 
 	parent := sleeper(t, uid, func(c *exec.Cmd) {
 		c.Dir = root
-		c.Path, c.Args = "/bin/sh", []string{"sh", "-c", "cd /; sleep 100 & cd " + root + "; exec sleep 100"}
+		c.Path, c.Args = "/bin/sh", []string{"sh", "-c", "cd /; sleep 1000000 & cd " + root + "; exec sleep 1000000"}
 	})
 	// The shell has started its child, and is back.
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+	awaittest.Until(t, "the start of the child of a shell", func() bool {
 		proc := fmt.Sprintf("/proc/%d/", parent.Process.Pid)
 		children, _ := os.ReadFile(proc + "task/" + strconv.Itoa(parent.Process.Pid) + "/children")
-		if at, _ := os.Readlink(proc + "cwd"); len(children) > 0 && at == root {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the shell has not started its child")
-		}
-	}
+		at, _ := os.Readlink(proc + "cwd")
+		return len(children) > 0 && at == root
+	})
 	stranger := sleeper(t, uid, nil)
 	n, err := KillLeftovers(marks, uid)
 	if n < 1 || err == nil || !strings.Contains(err.Error(), fmt.Sprintf("uid %d has processes that are not ours: [%d]", uid, stranger.Process.Pid)) {

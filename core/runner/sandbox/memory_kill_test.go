@@ -11,10 +11,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
@@ -67,11 +67,7 @@ func TestProcessesThatExitAreWaitedFor(t *testing.T) {
 	pin := startedIn(t, leaving.Pid)
 	other := started(t, nil).Process.Pid
 	must(t, leaving.Kill())
-	for end := time.Now().Add(time.Minute); memoryOf(leaving.Pid).held; runtime.Gosched() {
-		if time.Now().After(end) {
-			t.Fatal("a killed process keeps its memory")
-		}
-	}
+	awaittest.Until(t, "the end of a killed process's memory", func() bool { return !memoryOf(leaving.Pid).held })
 	b := boundOf(t, other, leaving.Pid)
 	for range exitLooks {
 		b.kill(over)

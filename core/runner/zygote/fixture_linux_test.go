@@ -1,7 +1,6 @@
 package zygote
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"os"
@@ -10,10 +9,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
@@ -24,13 +23,6 @@ func must(tb testing.TB, err error) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-}
-
-// soon is the deadline of what should not take long.
-func soon(tb testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	tb.Cleanup(cancel)
-	return ctx
 }
 
 // launched is a process that a test has started.
@@ -84,7 +76,7 @@ func needNamespaces(t *testing.T) {
 
 func start(tb testing.TB, cfg Config) *Zygote {
 	tb.Helper()
-	z, err := New(soon(tb), cfg)
+	z, err := New(awaittest.Context(tb), cfg)
 	must(tb, err)
 	tb.Cleanup(func() { must(tb, z.Close()) })
 	return z
@@ -100,7 +92,7 @@ type running struct {
 func begin(tb testing.TB, z *Zygote, text string, change func(*Request)) (*running, error) {
 	tb.Helper()
 	must(tb, os.WriteFile(filepath.Join(z.cfg.Dir, "main.py"), []byte(text), 0o644)) //nolint:gosec // programs of other users read it
-	s, err := z.Next(soon(tb))
+	s, err := z.Next(awaittest.Context(tb))
 	must(tb, err)
 	return beginIn(tb, s, change)
 }
@@ -124,7 +116,7 @@ func beginIn(tb testing.TB, s *Slot, change func(*Request)) (*running, error) {
 	if change != nil {
 		change(&r)
 	}
-	return p, s.Run(soon(tb), r)
+	return p, s.Run(awaittest.Context(tb), r)
 }
 
 // finish returns the outputs and the end of a program.
@@ -134,7 +126,7 @@ func (p *running) finish(tb testing.TB) (stdout, stderr string, exit Exit) {
 	must(tb, err)
 	errs, err := io.ReadAll(p.stderr)
 	must(tb, err)
-	exit, err = p.Wait(soon(tb))
+	exit, err = p.Wait(awaittest.Context(tb))
 	must(tb, err)
 	return string(out), string(errs), exit
 }

@@ -2,6 +2,8 @@ package zygote
 
 import (
 	"testing"
+
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 // asInit returns a Zygote that is PID 1.
@@ -56,7 +58,7 @@ os.wait()
 	if got != "True True True\n" {
 		t.Fatalf("%q", got)
 	}
-	s, err := z.Next(soon(t))
+	s, err := z.Next(awaittest.Context(t))
 	must(t, err)
 	s.Close()
 	got = run(t, z, `
@@ -88,7 +90,7 @@ print(os.getuid(), sorted(os.listdir("/proc/self/fd")))
 	if got != "65534 ['0', '1', '2', '3']\n" {
 		t.Errorf("%q", got)
 	}
-	must(t, z.Empty(soon(t)))
+	must(t, z.Empty(awaittest.Context(t)))
 	if got := run(t, z, "print(1)", nil); got != "1\n" {
 		t.Errorf("afterwards: %q", got)
 	}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 func TestACopySaysWhatItsMainFileImports(t *testing.T) {
@@ -65,7 +67,7 @@ func TestALearnedModuleThatFailsIsLeftOut(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 	cfg.Preimport = []string{"fails"}
-	if z, err := New(soon(t), cfg); err == nil || !strings.Contains(err.Error(), "ZeroDivisionError") {
+	if z, err := New(awaittest.Context(t), cfg); err == nil || !strings.Contains(err.Error(), "ZeroDivisionError") {
 		t.Errorf("a module of the configuration: %v", err)
 		_ = z.Close()
 	}

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
@@ -29,7 +30,7 @@ func TestACopyHasItsPagesBeforeItsRequest(t *testing.T) {
 	must(t, unix.Munmap(page))
 	cfg := usual(t.TempDir())
 	must(t, os.WriteFile(filepath.Join(cfg.Dir, "main.py"), []byte(`print(open("/proc/self/stat").read())`), 0o600))
-	s, err := start(t, cfg).Next(soon(t))
+	s, err := start(t, cfg).Next(awaittest.Context(t))
 	must(t, err)
 	waiting, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.PID()))
 	must(t, err)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 func TestWhatOnlyANewInterpreterDoesIsRefused(t *testing.T) {
@@ -43,7 +45,7 @@ func TestWhatOnlyANewInterpreterDoesIsRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	must(t, z.Empty(soon(t)))
+	must(t, z.Empty(awaittest.Context(t)))
 	z.startupCode = "a.pth"
 	if why := z.Refuses(Request{Argv: z.cfg.argv(), Env: append(z.cfg.Env, "A=1")}); !strings.Contains(why, "a.pth") {
 		t.Errorf("variables for code of the environment: %q", why)
@@ -103,7 +105,7 @@ func TestAnInterpreterThatCannotBeForkedSaysWhy(t *testing.T) {
 		if c.change != nil {
 			c.change(&cfg)
 		}
-		z, err := New(soon(t), cfg)
+		z, err := New(awaittest.Context(t), cfg)
 		if err == nil {
 			must(t, z.Close())
 		}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 // waiting starts an interpreter for one program, and returns its process, too.
@@ -29,7 +31,7 @@ func waiting(ctx context.Context, t *testing.T, text string) (*Slot, Process, er
 
 func TestAnInterpreterThatStartedForOneProgramRunsIt(t *testing.T) {
 	t.Parallel()
-	s, p, err := waiting(soon(t), t, "import os, sys; print(os.getpid(), sys.argv[1:], sorted(os.listdir('/proc/self/fd')))")
+	s, p, err := waiting(awaittest.Context(t), t, "import os, sys; print(os.getpid(), sys.argv[1:], sorted(os.listdir('/proc/self/fd')))")
 	must(t, err)
 	if s.PID() != p.(launched).Pid {
 		t.Errorf("process %d waits, %d was started", s.PID(), p.(launched).Pid)
@@ -41,7 +43,7 @@ func TestAnInterpreterThatStartedForOneProgramRunsIt(t *testing.T) {
 	must(t, err)
 	defer null.Close()
 	fds := [3]int{int(null.Fd()), int(write.Fd()), int(write.Fd())}
-	must(t, s.Run(soon(t), Request{Argv: append(s.zygote.cfg.argv(), "a"), Env: s.zygote.cfg.Env, Files: fds}))
+	must(t, s.Run(awaittest.Context(t), Request{Argv: append(s.zygote.cfg.argv(), "a"), Env: s.zygote.cfg.Env, Files: fds}))
 	must(t, write.Close())
 	out, err := io.ReadAll(read)
 	must(t, err)
@@ -53,11 +55,11 @@ func TestAnInterpreterThatStartedForOneProgramRunsIt(t *testing.T) {
 
 func TestAnInterpreterThatWaitsEndsWithItsSlot(t *testing.T) {
 	t.Parallel()
-	s, p, err := waiting(soon(t), t, "print(1)")
+	s, p, err := waiting(awaittest.Context(t), t, "print(1)")
 	must(t, err)
 	s.Close()
 	must(t, p.Wait())
-	if err := s.Run(soon(t), Request{Argv: s.zygote.cfg.argv(), Env: s.zygote.cfg.Env}); err == nil {
+	if err := s.Run(awaittest.Context(t), Request{Argv: s.zygote.cfg.argv(), Env: s.zygote.cfg.Env}); err == nil {
 		t.Error("a slot that is closed runs a program")
 	}
 }
@@ -88,14 +90,14 @@ func TestAnErrorTellsWhetherTheProgramMayHaveBegun(t *testing.T) {
 		}, true},
 		{"the copy has died", func(t *testing.T, s *Slot, _ func()) {
 			must(t, unix.Kill(s.PID(), unix.SIGKILL))
-			_, err := s.Wait(soon(t))
+			_, err := s.Wait(awaittest.Context(t))
 			must(t, err)
 		}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			z := start(t, usual(t.TempDir()))
 			must(t, os.WriteFile(filepath.Join(z.cfg.Dir, "main.py"), []byte("print(1)"), 0o600))
-			s, err := z.Next(soon(t))
+			s, err := z.Next(awaittest.Context(t))
 			must(t, err)
 			t.Cleanup(s.Close)
 			ctx, cancel := context.WithCancelCause(t.Context())

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 func TestAProgramHasItsArgumentsAndItsEnd(t *testing.T) {
@@ -67,18 +69,18 @@ func TestVariablesAreThoseOfTheRequest(t *testing.T) {
 func TestASlotThatIsNotUsedEnds(t *testing.T) {
 	t.Parallel()
 	z := start(t, usual(t.TempDir()))
-	s, err := z.Next(soon(t))
+	s, err := z.Next(awaittest.Context(t))
 	must(t, err)
 	s.Close()
-	exit, err := s.Wait(soon(t))
+	exit, err := s.Wait(awaittest.Context(t))
 	if err != nil || exit.Status != 0 {
 		t.Errorf("%+v %v", exit, err)
 	}
-	if s, err = z.Next(soon(t)); err != nil {
+	if s, err = z.Next(awaittest.Context(t)); err != nil {
 		t.Fatal(err)
 	}
 	must(t, unix.Kill(s.PID(), unix.SIGKILL))
-	if err := s.Run(soon(t), Request{Argv: z.cfg.argv(), Env: z.cfg.Env}); err == nil {
+	if err := s.Run(awaittest.Context(t), Request{Argv: z.cfg.argv(), Env: z.cfg.Env}); err == nil {
 		t.Error("a killed copy runs")
 	}
 }
@@ -91,7 +93,7 @@ func TestEmptyKillsWhatRuns(t *testing.T) {
 	if _, err := io.ReadAtLeast(p.stdout, make([]byte, 5), 5); err != nil {
 		t.Fatal(err)
 	}
-	must(t, z.Empty(soon(t)))
+	must(t, z.Empty(awaittest.Context(t)))
 	if _, _, exit := p.finish(t); exit.Status.Signal() != unix.SIGKILL { // finish also waits for the end of the other process
 		t.Errorf("%#x", exit.Status)
 	}
@@ -114,11 +116,11 @@ func TestTheEndOfTheServerEndsEverything(t *testing.T) {
 		p, err := begin(t, z, "import time\nprint('runs', flush=True)\ntime.sleep(99)", nil)
 		must(t, err)
 		end(z)
-		if exit, err := p.Wait(soon(t)); err == nil && exit.Status.Signal() != unix.SIGKILL || err != nil && !errors.Is(err, ErrGone) {
+		if exit, err := p.Wait(awaittest.Context(t)); err == nil && exit.Status.Signal() != unix.SIGKILL || err != nil && !errors.Is(err, ErrGone) {
 			t.Errorf("%s: %+v %v", name, exit, err)
 		}
 		<-z.Gone()
-		if _, err := z.Next(soon(t)); !errors.Is(err, ErrGone) {
+		if _, err := z.Next(awaittest.Context(t)); !errors.Is(err, ErrGone) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, err := io.ReadAll(p.stdout); err != nil { // the program has it open
