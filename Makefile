@@ -28,9 +28,25 @@ run: build ## run the two examples on the embedded engine
 bin/gate:
 	@cd tools/gate && GOWORK=off CGO_ENABLED=0 go build -trimpath -o ../../bin/gate .
 
+.PHONY: check
+check: bin/gate ## two minutes, as any user: lint and unit tests of what changed, and the law on the fake
+	@exec bin/gate check
+
 .PHONY: test
-test: bin/gate ## the gate: everything that must pass before a change is taken; PART="NAME" runs one part (docs/testing.md)
-	@exec bin/gate test $(if $(PART),"$(PART)")
+test: bin/gate ## the gate: everything that must pass before a change is taken; PART="core cli" runs some of its parts (docs/testing.md)
+	@exec bin/gate test $(PART)
+
+.PHONY: test-long
+test-long: bin/gate ## the long parts that are due, or PART="fidelity long-uv"; what they show is written to tools/gate/ledger.txt
+	@exec bin/gate long $(PART)
+
+.PHONY: test-load
+test-load: bin/gate ## the gate's parts with real programs beside LOOPS busy loops (four per processor) and with slow system calls; PART=…
+	@exec bin/gate load $(PART)
+
+.PHONY: due
+due: bin/gate ## the long parts that have not passed with the files of this commit; fails if there is one
+	@exec bin/gate due
 
 .PHONY: lint
 lint: ## vet, staticcheck, import table, gosec, GOWORK=off, cross-compilation

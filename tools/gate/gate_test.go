@@ -21,12 +21,40 @@ const testTable = "PYEXEC_GATE_TEST_TABLE"
 const leaver = `setsid sleep 1000 >/dev/null 2>&1 & echo left $!; `
 
 var tables = map[string][]Part{
-	"leaves":  {{Name: "leaver", Tier: Gate, Command: []string{"sh", "-c", leaver + "exit 0"}, Seconds: 1}},
-	"hangs":   {{Name: "hanger", Tier: Gate, Command: []string{"sh", "-c", leaver + `echo $! >"$GATE_TEST_FILE"; setsid sleep 1000`}, Seconds: 2}, {Name: "next", Tier: Gate, Command: []string{"true"}, After: []string{"hanger"}, Seconds: 1}},
-	"fails":   {{Name: "red", Tier: Gate, Command: []string{"sh", "-c", "echo why; exit 3"}, Seconds: 1}, {Name: "next", Tier: Gate, Command: []string{"true"}, After: []string{"red"}, Seconds: 1}},
-	"passes":  {{Name: "green", Tier: Gate, Command: []string{"echo", "fine"}, Seconds: 1}},
+	"leaves": {{Name: "leaver", Tier: Gate, Command: []string{"sh", "-c", leaver + "exit 0"}, Seconds: 1}},
+	"hangs":  {{Name: "hanger", Tier: Gate, Command: []string{"sh", "-c", leaver + `echo $! >"$GATE_TEST_FILE"; setsid sleep 1000`}, Seconds: 2}, {Name: "next", Tier: Gate, Command: []string{"true"}, After: []string{"hanger"}, Seconds: 1}},
+	"fails":  {{Name: "red", Tier: Gate, Command: []string{"sh", "-c", "echo why; exit 3"}, Seconds: 1}, {Name: "next", Tier: Gate, Command: []string{"true"}, After: []string{"red"}, Seconds: 1}},
+	"passes": {{Name: "green", Tier: Gate, Command: []string{"echo", "fine"}, Seconds: 1}},
+	"serves": {
+		{Name: "server", Tier: Gate, Command: []string{"sh", "-c", "echo GATE_TEST_SERVED=here; echo; cat; echo has ended >served"}, Serves: true, Seconds: 1},
+		{Name: "served", Tier: Gate, Command: []string{"sh", "-c", "[ ! -e served ] && echo it is $GATE_TEST_SERVED"}, After: []string{"server"}, Seconds: 1},
+	},
+	"serves not": {
+		{Name: "server", Tier: Gate, Command: []string{"sh", "-c", "echo GATE_TEST_SERVED=here; echo no luck >&2; exit 1"}, Serves: true, Seconds: 1},
+		{Name: "served", Tier: Gate, Command: []string{"true"}, After: []string{"server"}, Seconds: 1},
+	},
+	// Every second run of its test fails, beginning with the first.
+	"flaky":   {{Name: "flaky", Tier: Gate, Dir: "m", Test: []string{"./..."}, Env: []string{"GOWORK=off"}, Seconds: 1}},
 	"missing": {{Name: "missing", Tier: Gate, Command: []string{"/no/such/program"}, Seconds: 1}},
 }
+
+const flaky = `package m
+
+import (
+	"os"
+	"testing"
+)
+
+func TestFlaky(t *testing.T) {
+	t.Run("deep", func(t *testing.T) {
+		if os.Remove("passes") != nil {
+			_ = os.WriteFile("passes", nil, 0o600)
+			t.Error("it was the turn")
+		}
+	})
+	t.Run("other", func(t *testing.T) {})
+}
+`
 
 func TestMain(m *testing.M) {
 	if name := os.Getenv(testTable); name != "" {
@@ -40,11 +68,13 @@ func TestMain(m *testing.M) {
 func gateWith(t *testing.T, table string) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(dir, "tools/gate"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "tools/gate/go.mod"), nil, 0o644); err != nil {
-		t.Fatal(err)
+	for name, text := range map[string]string{"tools/gate/go.mod": "", "m/go.mod": "module m\n\ngo 1.26\n", "m/m_test.go": flaky} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 	cmd := exec.Command(os.Args[0], "test")
 	cmd.Dir = dir
@@ -59,14 +89,24 @@ func TestGateIsRedIfAPartIs(t *testing.T) {
 		code int
 		says []string
 	}{
-		"passes":  {0, []string{"=== green\n", "s, ok\nfine\n"}},
-		"fails":   {1, []string{"s, FAILED\nwhy\nexit status 3\n", "not run\n", "FAILED: red\n"}},
+		"passes":     {0, []string{"=== green\n", "s, ok\nfine\n"}},
+		"fails":      {1, []string{"s, FAILED\nwhy\nexit status 3\n", "not run\n", "FAILED: red\n"}},
+		"serves":     {0, []string{"s, ok\nGATE_TEST_SERVED=here\n", "s, ok\nit is here\n"}},
+		"serves not": {1, []string{"no luck\n", "it ended before it was ready", "not run\n", "FAILED: server\n"}},
+		"flaky": {1, []string{
+			"it was the turn", "evidence: m TestFlaky/deep alone: 10 of 20 runs failed\n", "evidence: m TestFlaky/deep beside 1 busy loops: 10 of 20 runs failed\n",
+			"FAILED: flaky\n        m TestFlaky/deep\n",
+		}},
 		"missing": {1, []string{"no such file", "FAILED: missing\n"}},
 	} {
 		cmd, out := gateWith(t, table)
+		cmd.Env = append(cmd.Env, "LOOPS=1")
 		_ = cmd.Run()
 		if cmd.ProcessState.ExitCode() != want.code {
 			t.Errorf("%s: exit code %d, want %d:\n%s", table, cmd.ProcessState.ExitCode(), want.code, out)
+		}
+		if _, err := os.Stat(filepath.Join(cmd.Dir, "served")); table == "serves" && err != nil {
+			t.Error("the server was not let end:", err)
 		}
 		for _, text := range want.says {
 			if !strings.Contains(out.String(), text) {

@@ -154,20 +154,27 @@ func matches(patterns []string, name string) bool {
 	})
 }
 
-// keys returns the key of each part. A part whose inputs differ from the commit has none.
-func (t *tree) keys(parts []Part, machine ...string) (map[string]string, error) {
-	inputs := map[string][]string{}
-	known := slices.Concat(noInput, []string{ledgerPath})
+// known returns the patterns of all files that belong to a part or to none, and those of each part.
+func (t *tree) known(parts []Part) (known []string, inputs map[string][]string, err error) {
+	inputs = map[string][]string{}
+	known = slices.Concat(noInput, []string{ledgerPath})
 	for _, p := range parts {
-		patterns, err := t.inputs(p)
-		if err != nil {
-			return nil, err
+		if inputs[p.Name], err = t.inputs(p); err != nil {
+			return nil, nil, err
 		}
-		inputs[p.Name] = patterns
-		known = append(known, patterns...)
+		known = append(known, inputs[p.Name]...)
 	}
 	slices.Sort(known)
-	known = slices.Compact(known)
+	return slices.Compact(known), inputs, nil
+}
+
+// keys returns the key of each part: a hash of the files that matter to it, of its command, and of machine. A part whose inputs differ
+// from the commit has no key.
+func (t *tree) keys(parts []Part, machine ...string) (map[string]string, error) {
+	known, inputs, err := t.known(parts)
+	if err != nil {
+		return nil, err
+	}
 	var strange []blob // no rule knows them, so they belong to every part
 	for _, b := range t.blobs {
 		if !matches(known, b.path) {

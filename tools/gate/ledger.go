@@ -79,7 +79,7 @@ func dueParts(root string, parts []Part) (due []string, keys map[string]string, 
 
 // record appends the results of long parts to the ledger. What has no key ran on files that no commit has, and is not recorded.
 // before holds the keys at the start of the run: a part whose inputs have changed since is not recorded either.
-func record(root string, results []Result, before map[string]string) error {
+func record(root string, parts []Part, results []Result, before map[string]string) error {
 	_, keys, err := dueParts(root, parts)
 	if err != nil {
 		return err

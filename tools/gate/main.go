@@ -114,7 +114,7 @@ func long(ctx context.Context, dir string, names []string) error {
 		return err
 	}
 	r.goOn = true
-	return errors.Join(r.all(ctx, chosen), record(dir, r.results, before))
+	return errors.Join(r.all(ctx, chosen), record(dir, parts, r.results, before))
 }
 
 // load runs the real parts of the gate under load, and all of them, whatever fails.

@@ -9,13 +9,18 @@ var (
 )
 
 // noInput are files that no part reads.
-var noInput = []string{"LICENSE", "README.md", "CONTRIBUTING.md", ".gitignore", ".ci/", "docs/", "bench/"}
+var noInput = []string{"LICENSE", "README.md", "CONTRIBUTING.md", ".gitignore", ".ci/", "docs/", "bench/", "tests/faults/"}
 
 var (
-	afterBuild  = []string{"build"}
-	afterAgents = []string{"build", "nomad", "consul"}
-	agentTools  = []string{"tools/nomad.sh", "tools/nomad/", "tools/consul.sh", "tools/consul/", "tools/test-images.sh"}
+	afterBuild   = []string{"build"}
+	afterDaemons = []string{"build", "daemons"}
+	afterAgents  = []string{"build", "daemons", "consul"}
+	agentTools   = []string{"tools/nomad.sh", "tools/nomad/", "tools/consul.sh", "tools/consul/", "tools/test-images.sh"}
 )
+
+// daemons keeps the daemons until its standard input is closed.
+const daemons = `go build -o bin/daemons ./tests/cmd/daemons && exec bin/daemons ${DAEMONS:--nomad} -- sh -c '
+  env | grep -E "^PYEXEC_TEST_(DOCKER|NOMAD)="; echo; exec cat >/dev/null'`
 
 // parts is the suite. The seconds were measured on two quiet processors (docs/testing.md).
 var parts = []Part{
@@ -23,11 +28,13 @@ var parts = []Part{
 	{Name: "build", Tier: Gate, Command: []string{"make", "--no-print-directory", "build"}, Uses: "cpu:200", Seconds: 15, Builds: product},
 	{Name: "nomad", Tier: Gate, Command: []string{"sh", "-c", "[ $(id -u) != 0 ] || tools/nomad.sh"}, Uses: "cpu:200", Seconds: 1, Inputs: []string{"tools/nomad.sh", "tools/nomad/"}},
 	{Name: "consul", Tier: Gate, Command: []string{"tools/consul.sh"}, Uses: "cpu:200", Seconds: 1, Inputs: []string{"tools/consul.sh", "tools/consul/"}},
+	// One Docker daemon and one cluster of Nomad for all parts, where this machine can run them.
+	{Name: "daemons", Tier: Gate, Command: []string{"sh", "-c", daemons}, Serves: true, Uses: "cpu:50", After: []string{"nomad"}, Seconds: 20, Inputs: agentTools},
 
 	// The parts that run programs under other uids, or look at the whole machine, run one after another.
 	{Name: "runner", Tier: Gate, Dir: "core", Test: []string{"-race", "./runner"}, Uses: "uids:1 cpu:80", After: afterBuild, Seconds: 250, Real: true},
 	{Name: "backend-uv", Tier: Gate, Dir: "plugins/backend-uv", Test: []string{"-tags=embedrunner", "./..."}, Uses: "uids:1 cpu:80", After: afterBuild, Seconds: 500, Real: true, Builds: product},
-	{Name: "backend-docker", Tier: Gate, Dir: "plugins/backend-docker", Test: []string{"./..."}, Uses: "uids:1 docker:1 cpu:50", After: afterBuild, Seconds: 500, Real: true, Builds: product, Inputs: agentTools},
+	{Name: "backend-docker", Tier: Gate, Dir: "plugins/backend-docker", Test: []string{"./..."}, Uses: "uids:1 docker:1 cpu:50", After: afterDaemons, Seconds: 500, Real: true, Builds: product, Inputs: agentTools},
 	{Name: "end-to-end", Tier: Gate, Dir: "tests", Test: []string{"./..."}, Uses: "uids:1 docker:1 nomad:1 cpu:50", After: afterAgents, Seconds: 600, Real: true, Builds: product, Inputs: endToEnd},
 	{Name: "backend-nomad", Tier: Gate, Dir: "plugins/backend-nomad", Test: []string{"./..."}, Uses: "nomad:1 cpu:60", After: afterAgents, Seconds: 360, Real: true, Builds: product, Inputs: agentTools},
 	{Name: "sdk-python", Tier: Gate, Command: []string{"tools/sdk-python.sh", "test"}, Uses: "cpu:100", After: afterBuild, Seconds: 60, Real: true, Builds: product, Inputs: sdkPython},
@@ -40,13 +47,14 @@ var parts = []Part{
 	{Name: "cli", Tier: Gate, Dir: "cli", Test: []string{"./..."}, Uses: "cpu:100", After: afterBuild, Seconds: 60, Inputs: cliFiles},
 	{Name: "lint", Tier: Gate, Command: []string{"tools/lint.sh"}, Uses: "cpu:150", Seconds: 60, Inputs: everyGoFile},
 	{Name: "generated", Tier: Gate, Command: []string{"tools/generate.sh", "--check"}, Uses: "cpu:100", Seconds: 2, Inputs: []string{"core/executor/wire/", "tools/"}},
+	{Name: "sabotage", Tier: Gate, Dir: "tools/gate", Test: []string{"-run=^TestASabotagedTreeIsRed$", "."}, Env: []string{"GOWORK=off", "PYEXEC_GATE_SABOTAGE=1"}, Uses: "cpu:100", After: afterDaemons, Seconds: 30},
 	{Name: "gate", Tier: Gate, Dir: "tools/gate", Test: []string{"./..."}, Env: []string{"GOWORK=off"}, Uses: "cpu:100", Seconds: 6},
 
 	// The long parts. Each is the part of the gate of the same name, whole: with what needtest.Long leaves out of the gate, with the
 	// race detector, and with the floors of coverage.
 	{Name: "long-runner", Tier: Long, Dir: "core", Test: []string{"-race", "-cover", "-coverpkg=./runner/...", "./runner"}, Uses: "uids:1 cpu:80", After: afterBuild, Seconds: 300, Floors: true, Inputs: floors},
 	{Name: "long-uv", Tier: Long, Dir: "plugins/backend-uv", Test: []string{"-race", "-cover", "-tags=embedrunner", "./..."}, Uses: "uids:1 cpu:80", After: afterBuild, Seconds: 600, Floors: true, Builds: product, Inputs: floors},
-	{Name: "long-docker", Tier: Long, Dir: "plugins/backend-docker", Test: []string{"-race", "-cover", "./..."}, Uses: "uids:1 docker:1 cpu:50", After: afterBuild, Seconds: 600, Floors: true, Builds: product, Inputs: concat(floors, agentTools)},
+	{Name: "long-docker", Tier: Long, Dir: "plugins/backend-docker", Test: []string{"-race", "-cover", "./..."}, Uses: "uids:1 docker:1 cpu:50", After: afterDaemons, Seconds: 600, Floors: true, Builds: product, Inputs: concat(floors, agentTools)},
 	{Name: "long-nomad", Tier: Long, Dir: "plugins/backend-nomad", Test: []string{"-race", "-cover", "./..."}, Uses: "nomad:1 cpu:60", After: afterAgents, Seconds: 400, Floors: true, Builds: product, Inputs: concat(floors, agentTools)},
 	{Name: "long-end-to-end", Tier: Long, Dir: "tests", Test: []string{"./..."}, Uses: "uids:1 docker:1 nomad:1 cpu:50", After: afterAgents, Seconds: 800, Builds: product, Inputs: endToEnd},
 	{Name: "long-core", Tier: Long, Dir: "core", Test: []string{"-race", "-cover", "./..."}, Except: pure, Uses: "cpu:120", After: afterBuild, Seconds: 300, Floors: true, Inputs: concat(floors, coreFiles)},
@@ -70,7 +78,7 @@ var (
 	floors      = []string{"tools/coverage.sh", "tools/coverage.txt"}
 	everyGoFile = []string{"core/", "plugins/", "frontends/", "sdk/go/", "cli/", "tests/", "examples/", "tools/", ".golangci.yml", "go.work", "go.work.sum"}
 	sdkPython   = []string{"sdk/python/", "testdata/", "tools/sdk-python.sh", "frontends/http/openapi.json"}
-	endToEnd    = concat(agentTools, []string{"tests/", "examples/", "testdata/", "configs/", "deploy/", "docs/", "README.md", "tools/"})
+	endToEnd    = concat(agentTools, []string{"tests/testdata/", "examples/", "testdata/", "configs/", "deploy/", "docs/", "README.md", "tools/python-backend.sh", "tools/sdk-python.sh", "tools/mcp-tools.sh", "tools/mcp/"})
 )
 
 func concat(lists ...[]string) []string { return slices.Concat(lists...) }
