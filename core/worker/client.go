@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"log/slog"
+	"net"
 	"time"
 
 	"google.golang.org/grpc"
@@ -21,6 +22,9 @@ const maxDialPause = 2 * time.Second
 
 // Dialer connects to workers with the certificates of one server.
 type Dialer struct {
+	// Connect opens a connection to host:port; nil means by TCP. A test sets it before Dial, for workers in memory.
+	Connect func(ctx context.Context, address string) (net.Conn, error)
+
 	identity *identity
 	instance string
 }
@@ -35,7 +39,7 @@ func NewDialer(t TLS, at, instance string, log *slog.Logger) (*Dialer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Dialer{identity, instance}, nil
+	return &Dialer{identity: identity, instance: instance}, nil
 }
 
 // Client is the Backend of one worker. A call while the worker cannot be reached is unavailable. The Client connects again by itself.
@@ -46,7 +50,11 @@ type Client struct {
 
 // Dial returns the Client of the worker at address, which is host:port, and begins to connect. The caller calls Close.
 func (d *Dialer) Dial(address string) (*Client, error) {
-	conn, err := grpc.NewClient("passthrough:///"+address, append(wire.DialOptions(),
+	options := wire.DialOptions()
+	if d.Connect != nil {
+		options = append(options, grpc.WithContextDialer(d.Connect))
+	}
+	conn, err := grpc.NewClient("passthrough:///"+address, append(options,
 		grpc.WithTransportCredentials(newClientCredentials(d.identity)), grpc.WithAuthority(d.identity.tls.PeerName), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxDialPause},

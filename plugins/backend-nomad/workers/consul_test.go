@@ -258,7 +258,7 @@ func TestARegistryThatFallsSilentIsAskedAgain(t *testing.T) {
 		c.TLS = ca.Issue(worker.ServerName)
 		c.TLS.PeerName = worker.WorkerName
 		s := silent{make(chan struct{}, 10)}
-		p, err := newPool(t.Context(), c, pluginConfigure(), s)
+		p, err := newPool(t.Context(), c, pluginConfigure(), s, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

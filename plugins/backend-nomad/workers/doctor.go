@@ -30,7 +30,7 @@ func Doctor(ctx context.Context, client *api.Client, c Config) []backend.Finding
 			return list
 		}
 	}
-	p, err := newPool(ctx, c, o.Configure, r)
+	p, err := newPool(ctx, c, o.Configure, r, nil)
 	if err != nil {
 		return append(append(list, backend.ConfigFindings(err)...), backend.Warn(topic, "the workers were not asked", remedy))
 	}

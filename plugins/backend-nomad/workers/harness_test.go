@@ -9,7 +9,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/fake"
@@ -74,17 +77,50 @@ func (b *board) unlist(id string) {
 	})
 }
 
-// site is a test's cluster: an authority, a registry, and workers.
+// memory is a network of this process: listeners by their address.
+type memory struct {
+	mu        sync.Mutex
+	listeners map[string]*bufconn.Listener
+}
+
+// listen returns a listener and its address, which no other one has had.
+func (m *memory) listen() (*bufconn.Listener, string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	address := fmt.Sprintf("memory:%d", len(m.listeners)+1)
+	m.listeners[address] = bufconn.Listen(1 << 20)
+	return m.listeners[address], address
+}
+
+func (m *memory) dial(ctx context.Context, address string) (net.Conn, error) {
+	m.mu.Lock()
+	l := m.listeners[address]
+	m.mu.Unlock()
+	if l == nil {
+		return nil, errors.New("connection refused")
+	}
+	return l.DialContext(ctx)
+}
+
+// site is a test's cluster in memory: an authority, a registry, and workers.
 type site struct {
 	t     *testing.T
 	ca    *workertest.Authority
 	board *board
+	net   *memory
 	n     int
 }
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	return &site{t: t, ca: workertest.NewAuthority(t), board: newBoard()}
+	return &site{t: t, ca: workertest.NewAuthority(t), board: newBoard(), net: &memory{listeners: map[string]*bufconn.Listener{}}}
+}
+
+// inSite runs a test with a site, in virtual time.
+func inSite(t *testing.T, test func(t *testing.T, s *site)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { test(t, newSite(t)) })
 }
 
 // node is one worker of a site.
@@ -127,17 +163,14 @@ func (s *site) serve(id string, slots int, b *fake.Backend) *node {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	l, address := s.net.listen()
 	cut := &cuttable{Listener: l}
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
 		_ = server.Serve(cut)
 	}()
-	n := &node{registration: registration{ID: id, Address: l.Addr().String()}, fake: b, server: server}
+	n := &node{registration: registration{ID: id, Address: address}, fake: b, server: server}
 	n.kill = sync.OnceFunc(func() {
 		cut.cut()
 		server.Close()
@@ -189,7 +222,7 @@ func (s *site) poolOf(instance string, change ...func(*Config)) *Pool {
 	for _, f := range change {
 		f(&c)
 	}
-	p, err := newPool(s.t.Context(), c, plugin.Configure{Name: "nomad", Instance: instance}, s.board)
+	p, err := newPool(s.t.Context(), c, plugin.Configure{Name: "nomad", Instance: instance}, s.board, s.net.dial)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"sync"
 	"sync/atomic"
 
@@ -68,14 +69,15 @@ func New(ctx context.Context, o Options) (executor.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := newPool(ctx, o.Config, o.Configure, r)
+	p, err := newPool(ctx, o.Config, o.Configure, r, nil)
 	if err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
-func newPool(ctx context.Context, config Config, c plugin.Configure, r registry) (*Pool, error) {
+// newPool makes a Pool. connect is that of worker.Dialer.
+func newPool(ctx context.Context, config Config, c plugin.Configure, r registry, connect func(context.Context, string) (net.Conn, error)) (*Pool, error) {
 	log := c.Log
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -84,6 +86,7 @@ func newPool(ctx context.Context, config Config, c plugin.Configure, r registry)
 	if err != nil {
 		return nil, err
 	}
+	dialer.Connect = connect
 	all, index, err := r.list(ctx, 0)
 	if err != nil {
 		return nil, executor.Errorf(executor.Unavailable, "find the workers of service %s: %w", config.Service, err)
