@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/tests/internal/chaos"
 	"github.com/python-executor/python-executor/tests/internal/serve"
 )
@@ -85,6 +86,9 @@ func TestThePageAboutPluginsLeadsToABackendThatPasses(t *testing.T) {
 		language, commands := block[1], block[2]
 		languages = append(languages, language)
 		t.Run(language, func(t *testing.T) {
+			if language == "python" {
+				needtest.Long(t, "the backend in Go")
+			}
 			t.Parallel()
 			examplePlugin(t, language) // skips without an index
 			out, err := command(t, t.TempDir(), "bash", "-euo", "pipefail", "-c", commands)

@@ -14,12 +14,14 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/tests/internal/serve"
 )
 
 // A tar that is larger than the data folder and than the memory that core and plugin may take arrives whole: nobody
 // keeps it on its way.
 func TestALargeTarPassesThroughAndIsKeptNowhere(t *testing.T) {
+	needtest.Long(t, "the tests of frontends/http and core/runner/archive stream archives")
 	skipWithout(t, "root", os.Geteuid() == 0)
 	const fileBytes, files, limit = 40 << 20, 5, 64 << 20
 	data := t.TempDir()

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor/leftovertest"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
 )
 
@@ -66,6 +67,7 @@ func (s *server) up(id string) {
 }
 
 func TestKillingThePluginLosesItsExecutionsAndNothingElse(t *testing.T) {
+	needtest.Long(t, "TestKillingTheCoreEndsEveryProgramAndTheNextStartRecovers, and the tests of core/host and of the backend")
 	s := startServer(t, nil)
 	id := s.async(stubborn)
 	s.up(id)
@@ -111,6 +113,7 @@ func TestKillingTheCoreEndsEveryProgramAndTheNextStartRecovers(t *testing.T) {
 }
 
 func TestKillingCoreAndPluginTogetherIsCleanedUpByTheNextStart(t *testing.T) {
+	needtest.Long(t, "TestKillingTheCoreEndsEveryProgramAndTheNextStartRecovers")
 	s := startServer(t, nil)
 	id := s.async(stubborn)
 	s.up(id)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor/leftovertest"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
 // tree writes files below a new folder that programs' users could not even read: the CLI must send contents, not names.
@@ -72,6 +73,7 @@ func TestCLIInputMethods(t *testing.T) {
 }
 
 func TestCLIExitCodesAndStreams(t *testing.T) {
+	needtest.Long(t, "the tests of cli/internal/exit and cmd, and TestTheExamplesBehaveTheSameOnBothBackends")
 	tests := []struct {
 		name, code string
 		args       []string
@@ -253,6 +255,7 @@ func TestCLIStdinIsForTheProgramOnlyWhenAsked(t *testing.T) {
 }
 
 func TestCLIRequirements(t *testing.T) {
+	needtest.Long(t, "the law on the uv backend")
 	if os.Getenv("PYEXEC_TEST_OFFLINE") != "" {
 		skipWithout(t, "index", false)
 	}

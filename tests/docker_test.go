@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 )
 
@@ -100,6 +101,9 @@ func TestTheExamplesBehaveTheSameOnBothBackends(t *testing.T) {
 	for backend, env := range map[string][]string{"uv": nil, "docker": dockerEnv(t)} {
 		for mode, env := range map[string][]string{"embedded": env, "server": nil} {
 			t.Run(backend+" "+mode, func(t *testing.T) {
+				if (backend == "docker") != (mode == "server") {
+					needtest.Long(t, "uv embedded, and docker on a server")
+				}
 				if mode == "server" {
 					var s *server
 					if backend == "docker" {
@@ -134,6 +138,7 @@ func TestTheExamplesBehaveTheSameOnBothBackends(t *testing.T) {
 }
 
 func TestTheServersExamplesOnDocker(t *testing.T) {
+	needtest.Long(t, "TestHTTPRunsPythonThroughAPluginProcess, and TestTheSpecificationsSampleRuns on Docker")
 	s := startDocker(t)
 	env := []string{"PYEXEC_SERVER=" + s.url}
 	t.Run("sync", func(t *testing.T) {
@@ -256,6 +261,7 @@ func (s *server) prints(id string) {
 }
 
 func TestKillingThePluginHurtsNoProgramInAContainer(t *testing.T) {
+	needtest.Long(t, "TestKillingTheCoreHurtsNoProgramInAContainer")
 	s := startDocker(t)
 	id := s.async(counting)
 	s.prints(id)
@@ -286,6 +292,7 @@ func TestKillingTheCoreHurtsNoProgramInAContainer(t *testing.T) {
 }
 
 func TestAProgramThatEndsWhileNobodyIsThereHasItsResult(t *testing.T) {
+	needtest.Long(t, "the tests of the docker backend")
 	s := startDocker(t)
 	id := s.async(`{"code":"print('up', flush=True)\nimport time, sys\ntime.sleep(1)\nprint('down'); sys.exit(7)"}`)
 	eventually(t, "it prints", func() bool {
@@ -304,6 +311,7 @@ func TestAProgramThatEndsWhileNobodyIsThereHasItsResult(t *testing.T) {
 }
 
 func TestAPreparationDoesNotOutliveItsPlugin(t *testing.T) {
+	needtest.Long(t, "the tests of the docker backend")
 	s := startDocker(t)
 	id := s.async(`{"code":"1","pre_commands":["sleep 600"]}`)
 	preparing := func() []string { return dockertest.Containers(t, s.label(), "python-executor.kind=prepare") }
@@ -320,6 +328,7 @@ func TestAPreparationDoesNotOutliveItsPlugin(t *testing.T) {
 }
 
 func TestAContainerThatIsKilledLosesItsExecutionAndNothingElse(t *testing.T) {
+	needtest.Long(t, "the tests of the docker backend")
 	s := startDocker(t, "PYEXEC_BACKENDS_DOCKER_POOL_MIN_IDLE=0", "PYEXEC_BACKENDS_DOCKER_POOL_SESSIONS=0")
 	id := s.async(`{"code":"print('up', flush=True)\nimport time; time.sleep(600)"}`)
 	s.up(id)

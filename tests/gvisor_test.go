@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 )
 
@@ -17,6 +18,7 @@ func gvisorEnv(t *testing.T, more ...string) []string {
 
 // TestARunOnGVisor is the CLI by itself, without a server.
 func TestARunOnGVisor(t *testing.T) {
+	needtest.Long(t, "the same on runc")
 	env := dockerEnv(t, gvisorEnv(t)...)
 	script := "import os, sys\nprint(os.path.exists('/proc/sentry-meminfo'), os.getuid(), sys.stdin.read())\nos.makedirs('out')\nopen('out/file', 'w').write('made')\nsys.exit(3)\n"
 	dir := tree(t, file{"main.py", script}, file{"in", "given"})
@@ -35,6 +37,7 @@ func TestARunOnGVisor(t *testing.T) {
 // TestTheShellOfMCPOnGVisor is the specification's sandbox: commands share files as long as their client's session lives, and
 // a timeout ends all that one has started.
 func TestTheShellOfMCPOnGVisor(t *testing.T) {
+	needtest.Long(t, "the same on runc")
 	env := gvisorEnv(t, "PYEXEC_MCP_TOOLSETS=shell,contexts")
 	address := freeAddress(t)
 	s := startDocker(t, slices.Concat(env, []string{"PYEXEC_MCP_HTTP_ENABLED=true", "PYEXEC_MCP_HTTP_BIND=" + address})...)

@@ -12,6 +12,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
 // part is one part of a multipart body.
@@ -297,6 +299,7 @@ func TestHTTPFollowsTheLog(t *testing.T) {
 }
 
 func TestHTTPErrorsNameWhatIsWrong(t *testing.T) {
+	needtest.Long(t, "the tests of frontends/http")
 	s := startServer(t, []string{"PYEXEC_HTTP_MAX_BODY_BYTES=1048576"})
 	gz := []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 1, 2, 3}
 	tests := []struct {

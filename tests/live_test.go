@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 )
 
@@ -218,6 +219,7 @@ func TestABackendIsSwitchedUnderLoad(t *testing.T) {
 }
 
 func TestTheSwitchToDockerAndBack(t *testing.T) {
+	needtest.Long(t, "TestABackendIsSwitchedUnderLoad")
 	image := dockertest.Python(t)
 	docker := fmt.Sprintf("  docker: {host: %q, default_image: %q}\n", dockertest.Host(t), image)
 	uv := uvSection("one", "200500-200549")

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
 // TestMCPAfternoon does an agent's work with the official Python client: packages in the first call, a plot, a wrong import, an endless
@@ -98,6 +100,7 @@ func TestMCPAtTheServersPort(t *testing.T) {
 }
 
 func TestMCPContextsHaveTheConfiguredPackages(t *testing.T) {
+	needtest.Long(t, "the tests of plugins/frontend-mcp")
 	mcpPython(t) // there is an index
 	s := startServer(t, []string{"PYEXEC_MCP_CONTEXTS_REQUIREMENTS=[idna==3.10]"})
 	eventually(t, "the environment is prepared", func() bool { return strings.Contains(s.log.String(), "mcp.contexts.requirements: prepared") })

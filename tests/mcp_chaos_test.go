@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
 // mcpCaller speaks JSON-RPC with an MCP endpoint by hand.
@@ -134,6 +136,7 @@ func (s *server) running() []string {
 }
 
 func TestKillingTheMCPPluginEndsItsCallsAndNothingElse(t *testing.T) {
+	needtest.Long(t, "the tests of core/host and plugins/frontend-mcp")
 	address := freeAddress(t)
 	s := startServer(t, []string{"PYEXEC_MCP_HTTP_ENABLED=true", "PYEXEC_MCP_HTTP_BIND=" + address})
 	endpoints := []string{"http://" + address + "/mcp", s.url + "/mcp"}

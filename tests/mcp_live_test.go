@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
 // notifications opens the stream of an MCP session, and returns its messages.
@@ -61,6 +63,7 @@ func (c *mcpCaller) tools() (names []string) {
 // TestMCPSessionsSeeTheBackendOfALiveSwitch has sessions open while the configuration goes to a backend without sessions, and back. They
 // stay, idle ones are told, and a call that runs is answered by the former backend.
 func TestMCPSessionsSeeTheBackendOfALiveSwitch(t *testing.T) {
+	needtest.Long(t, "TestABackendIsSwitchedUnderLoad")
 	plugin := examplePlugin(t, "go")
 	raw, err := os.ReadFile(plugin)
 	if err != nil {

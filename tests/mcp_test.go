@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
 // mcpTools returns the folder with the MCP suite and the Node that runs it.
@@ -47,6 +49,7 @@ func freeAddress(t *testing.T) string {
 }
 
 func TestMCPConformance(t *testing.T) {
+	needtest.Long(t, "TestMCPAfternoon, and the tests of plugins/frontend-mcp")
 	dir, node := mcpTools(t)
 	address := freeAddress(t)
 	startServer(t, []string{"PYEXEC_MCP_HTTP_ENABLED=true", "PYEXEC_MCP_HTTP_BIND=" + address}, "--test-fixtures")

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/tests/internal/mcpclient"
 )
 
@@ -68,6 +69,7 @@ func minorOf(t *testing.T, env []string) string {
 
 // TestMCPTranscripts replays every example and every error of the four specifications with the official Python client.
 func TestMCPTranscripts(t *testing.T) {
+	needtest.Long(t, "TestMCPAfternoon, and the tests of plugins/frontend-mcp")
 	python := mcpPython(t)
 	transcripts, err := filepath.Glob("testdata/mcp/*.json")
 	if err != nil || len(transcripts) != 4 {
@@ -141,6 +143,7 @@ func TestMCPTranscripts(t *testing.T) {
 
 // TestMCPInspector lists the tools with the official inspector, whose schema check is strict.
 func TestMCPInspector(t *testing.T) {
+	needtest.Long(t, "TestMCPAfternoon, and the tests of plugins/frontend-mcp")
 	dir, node := mcpTools(t)
 	_, _, env := mcpFolders(t)
 	address := freeAddress(t)

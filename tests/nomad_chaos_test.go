@@ -3,6 +3,7 @@ package tests
 import (
 	"testing"
 
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/plugins/backend-nomad/nomadtest"
 	"github.com/python-executor/python-executor/tests/internal/chaos"
 	"github.com/python-executor/python-executor/tests/internal/nomadsite"
@@ -10,6 +11,7 @@ import (
 
 // TestEveryExecutionOnNomadHasOneEndWhateverIsKilled is a short run of the Nomad part of make chaos.
 func TestEveryExecutionOnNomadHasOneEndWhateverIsKilled(t *testing.T) {
+	needtest.Long(t, "TestTheSpecificationOnNomad, and the tests of the nomad backend")
 	t.Parallel()
 	cluster := nomadtest.Start(t, nomadtest.Options{Clients: 2, RawExec: true})
 	site, err := nomadsite.New(cluster, binary)

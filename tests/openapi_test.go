@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
 // The pinned tools of the OpenAPI tests, installed once into the cache.
@@ -39,6 +41,7 @@ func pythonTools(t *testing.T) string {
 }
 
 func TestOpenAPIDocumentIsValidAndTrue(t *testing.T) {
+	needtest.Long(t, "the tests of frontends/http")
 	t.Parallel() // beside the other that takes long and needs no quiet
 	bin := pythonTools(t)
 	document, err := filepath.Abs("../frontends/http/openapi.json")

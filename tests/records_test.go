@@ -5,12 +5,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/tests/internal/serve"
 )
 
 // TestRecordsWithMuchCodeAreListedInLittleMemory stores 240 MiB of code in 16 Executions. A server that recovers and lists
 // them reads none of it.
 func TestRecordsWithMuchCodeAreListedInLittleMemory(t *testing.T) {
+	needtest.Long(t, "the tests of core/store")
 	const records, codeBytes, limit = 16, 15 << 20, 192 << 20
 	s := startServer(t, nil)
 	body := `{"code":"#` + strings.Repeat("x", codeBytes) + `"}`

@@ -6,9 +6,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
 func TestKillingThePluginLosesItsSessionsAndSaysWhy(t *testing.T) {
+	needtest.Long(t, "TestKillingTheCoreLosesTheSessionsOfUVAndTheNextStartSaysSo")
 	s := startServer(t, nil)
 	id := s.session(`{}`)
 	s.cell(id, "import subprocess; p = subprocess.Popen(['sleep', '600'])")

@@ -107,6 +107,7 @@ func (s *server) displayEvents(id string) []displayEvent {
 
 // TestSessionsShowWhatTheLibrariesDraw has the real ones, which come from the package index.
 func TestSessionsShowWhatTheLibrariesDraw(t *testing.T) {
+	needtest.Long(t, "TestSessionsShowPlotsAndFrames")
 	skipWithout(t, "index", needtest.Required("index"))
 	s := startServer(t, nil)
 	id := s.session(`{"requirements_txt":"pandas\nmatplotlib","config":{"timeout_seconds":600}}`)

@@ -10,13 +10,18 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
-// onBothBackends runs a test on uv and, where a Docker is at hand, on docker.
+// onBothBackends runs a test on uv and, in a long part, on docker.
 func onBothBackends(t *testing.T, test func(t *testing.T, s *server)) {
 	t.Helper()
 	t.Run("uv", func(t *testing.T) { test(t, startServer(t, nil)) })
-	t.Run("docker", func(t *testing.T) { test(t, startDocker(t)) })
+	t.Run("docker", func(t *testing.T) {
+		needtest.Long(t, "the law on the docker backend, and TestSessionsInContainersOutliveThePluginAndTheCore")
+		test(t, startDocker(t))
+	})
 }
 
 // session opens one and returns its id; body may name anything of it.
@@ -187,6 +192,7 @@ func TestSessionsAreInterruptedRestartedAndWiped(t *testing.T) {
 }
 
 func TestAnInterpreterThatDiesLosesItsSessionUntilItIsRestarted(t *testing.T) {
+	needtest.Long(t, "the law")
 	onBothBackends(t, func(t *testing.T, s *server) {
 		for code, want := range map[string]struct{ result, reason string }{
 			"import os; os._exit(7)":               {"failed 7 <nil>", "exit code 7"},
@@ -275,6 +281,7 @@ func TestFilesOfASession(t *testing.T) {
 }
 
 func TestAClosedSessionIsGone(t *testing.T) {
+	needtest.Long(t, "the law, and the tests of core/engine")
 	onBothBackends(t, func(t *testing.T, s *server) {
 		id := s.session(`{}`)
 		running := s.startCell(id, "import subprocess\np = subprocess.Popen(['sleep', '600'], env={'MARK': '"+id+"'})\nprint('up', flush=True)\np.wait()")
@@ -296,6 +303,7 @@ func TestAClosedSessionIsGone(t *testing.T) {
 }
 
 func TestASessionThatNobodyUsesEnds(t *testing.T) {
+	needtest.Long(t, "the tests of core/engine")
 	onBothBackends(t, func(t *testing.T, s *server) {
 		idle := s.session(`{"idle_timeout_seconds":1}`)
 		short := s.session(`{"max_life_seconds":2}`)
