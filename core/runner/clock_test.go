@@ -17,8 +17,7 @@ func TestLimitsComeByTheClock(t *testing.T) {
 		return awaittest.Ladder(t, 200*time.Millisecond, func(limit time.Duration) (executor.Result, bool) {
 			start.Limits.Timeout, start.Limits.KillGrace, wait = limit, 2*limit, limit
 			res, rec := run(t, start)
-			// A cell that has dropped an interrupt has a quarter of the grace to heed the next one.
-			return res, strings.Contains(rec.stdout(), "up") && (!strings.Contains(start.Code, "Drops") || res.SessionState == executor.SessionStateKept)
+			return res, strings.Contains(rec.stdout(), "up")
 		}), wait
 	}
 	t.Run("of a program", func(t *testing.T) {

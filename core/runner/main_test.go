@@ -96,13 +96,12 @@ func workRoot(tb testing.TB) string {
 // testConfig is the strongest Config that this process may use.
 func testConfig(tb testing.TB) Config {
 	tb.Helper()
-	cfg := Config{WorkRoot: workRoot(tb)}
+	cfg := Config{WorkRoot: workRoot(tb), Cgroups: testCgroups(tb)}
 	if isRoot() {
 		cfg.UID, cfg.GID, cfg.OwnUID = testUID, testUID, true
 		cfg.NetworkNamespace = sandbox.ProbeNetworkNamespace() == nil
 		cfg.Tmpfs = sandbox.ProbeTmpfs() == nil
 		cfg.Box = cfg.Tmpfs
-		cfg.Cgroups = testCgroups(tb)
 	}
 	return cfg
 }

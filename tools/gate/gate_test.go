@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -149,7 +148,7 @@ func TestAnInterruptEndsEverything(t *testing.T) {
 	}
 	defer file.Close()
 	line, err := bufio.NewReader(file).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
+	if err != nil && err != io.EOF {
 		t.Fatal(err)
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(line))

@@ -65,6 +65,7 @@ var parts = []Part{
 	{Name: "long-cli", Tier: Long, Dir: "cli", Test: []string{"-race", "-cover", "./..."}, Uses: "cpu:100", After: afterBuild, Seconds: 100, Floors: true, Inputs: concat(floors, cliFiles)},
 	{Name: "pythons", Tier: Long, Command: []string{"tools/sdk-python.sh", "all"}, Uses: "cpu:100", After: afterBuild, Seconds: 600, Builds: product, Inputs: sdkPython},
 	{Name: "fidelity", Tier: Long, Dir: "core", Test: []string{"-run=^TestProgramsRunAsUnderPlainPython$", "./runner"}, Env: []string{"PYEXEC_FIDELITY=all"}, Uses: "uids:1 cpu:150", After: afterBuild, Seconds: 300},
+	{Name: "v2", Tier: Long, Command: []string{"tools/v2.sh"}, Uses: "cpu:100", After: afterBuild, Seconds: 1500, Inputs: v2Files},
 	{Name: "platforms", Tier: Long, Command: []string{"tools/lint.sh", "--platforms"}, Uses: "cpu:200", Seconds: 120, Inputs: everyGoFile},
 }
 
@@ -77,6 +78,7 @@ var (
 	cliFiles    = []string{"configs/", "deploy/", "testdata/", "examples/", "docs/docker.md", "docs/nomad.md"}
 	floors      = []string{"tools/coverage.sh", "tools/coverage.txt"}
 	everyGoFile = []string{"core/", "plugins/", "frontends/", "sdk/go/", "cli/", "tests/", "examples/", "tools/", ".golangci.yml", "go.work", "go.work.sum"}
+	v2Files     = []string{"core/runner/sandbox/", "core/runner/agent/", "core/runner/zygote/", "plugins/backend-uv/", "tools/v2.sh", "tools/v2/"}
 	sdkPython   = []string{"sdk/python/", "testdata/", "tools/sdk-python.sh", "frontends/http/openapi.json"}
 	endToEnd    = concat(agentTools, []string{"tests/testdata/", "examples/", "testdata/", "configs/", "deploy/", "docs/", "README.md", "tools/python-backend.sh", "tools/sdk-python.sh", "tools/mcp-tools.sh", "tools/mcp/"})
 )
