@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -338,6 +340,42 @@ func TestABatchEndsWithItsCaller(t *testing.T) {
 			}
 		})
 	}
+}
+
+// refuser takes no more results from the first one on, and says so when the other case of a batch has ended, too.
+type refuser struct {
+	r     *rig
+	gone  error
+	ended *atomic.Int64
+}
+
+func (refuser) Event(executor.Event) {}
+
+func (f refuser) Ended(batch.Outcome) error {
+	if f.ended.Add(1) > 1 {
+		return nil
+	}
+	for running := true; running; runtime.Gosched() {
+		list, err := f.r.List(f.r.ctx, executor.Filter{})
+		running = err != nil || len(list) < 2 || slices.ContainsFunc(list, func(x executor.Execution) bool { return !x.Status.Terminal() })
+	}
+	for range 10_000 {
+		runtime.Gosched() // its own end comes
+	}
+	return f.gone
+}
+
+// A caller that takes no more results gets none of a case that ends while it says so.
+func TestACallerThatTakesNoMoreGetsNoMore(t *testing.T) {
+	t.Parallel()
+	inBubble(t, config.Engine{MaxConcurrent: 2, MaxQueued: 100}, func(r *rig) {
+		f := refuser{r, errors.New("the caller has gone"), new(atomic.Int64)}
+		b := batch.Batch{Spec: interpreter(), Cases: repeat(2, command("exit 0", batch.Expect{})), Parallel: 2}
+		_, err := batch.Run(r.ctx, r.Engine, b, func() {}, func(int) batch.Watcher { return f })
+		if !errors.Is(err, f.gone) || f.ended.Load() != 1 {
+			t.Errorf("%v, %d outcomes", err, f.ended.Load())
+		}
+	})
 }
 
 // A caller that may submit and not read gets the results of its batch.

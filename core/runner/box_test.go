@@ -19,10 +19,15 @@ import (
 // ordinaryUser is who tests of boxes run as once more, if they run as root.
 const ordinaryUser = 65534
 
-// TestBoxesOfAnOrdinaryUser runs the tests of boxes and of forks as an ordinary user.
+// TestBoxesOfAnOrdinaryUser runs the tests of boxes and of forks as an ordinary user. The gate leaves out what has nothing to do with
+// the user: fidelity and the measurement of forks.
 func TestBoxesOfAnOrdinaryUser(t *testing.T) {
 	needtest.NeedRoot(t)
-	cmd := exec.Command("/proc/self/exe", "-test.run=^TestBox$|Fork", "-test.v=true", "-test.timeout=15m") //nolint:gosec // ourselves
+	which := "^TestBox$|^TestTheNextProgramsAreForked$|^TestNothingOfAForkIsLeft|^TestAProgramDoesNotDisturb|^TestAKilledRunnerLeavesNoFork$|^TestAForkHasTheNetwork"
+	if needtest.IsLong() {
+		which = "^TestBox$|Fork"
+	}
+	cmd := exec.Command("/proc/self/exe", "-test.run="+which, "-test.v=true", "-test.timeout=15m") //nolint:gosec // ourselves
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: ordinaryUser, Gid: ordinaryUser}}
 	cmd.Env, cmd.Dir = append(os.Environ(), "HOME=/nonexistent", "PYEXEC_TEST_REQUIRE="), workRoot(t)
 	must(t, os.CopyFS(filepath.Join(cmd.Dir, "testdata"), os.DirFS("testdata")))

@@ -57,7 +57,10 @@ func TestEverythingNeedsATokenButWhatTellsNothing(t *testing.T) {
 			}
 		}
 	}
-	for _, path := range []string{"/nowhere", "/docs/..%2fapi/v1/executions", "/docs%2f", "/api/v1/executions/../../../healthz"} {
+	for _, path := range []string{"/nowhere", "/docsmore", "/mcp_uimore"} {
+		wantProblem(t, do(t, h, http.MethodGet, path, nil), 401, executor.Unauthenticated)
+	}
+	for _, path := range []string{"/docs/..%2fapi/v1/executions", "/docs%2f", "/api/v1/executions/../../../healthz"} {
 		if w := do(t, h, http.MethodGet, path, nil); w.Code != 401 && w.Code != 404 {
 			t.Errorf("%s: %d", path, w.Code)
 		}

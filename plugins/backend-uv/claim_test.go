@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -183,4 +184,33 @@ func TestAFolderThatOthersCouldChangeIsRefused(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// A uid whose last holder was killed stays apart, but not over a reboot, which no process outlives.
+func TestAMarkIsOfThisBoot(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{"12 " + boot() + "\n": true, "12 another-boot\n": false, "12\n": false, "": false} {
+		if got := marked(strings.NewReader(text)); got != want {
+			t.Errorf("%q: %v, want %v", text, got, want)
+		}
+	}
+}
+
+// The folder of a process that runs is not taken for a leftover.
+func TestAClaimIsHeldWhileItsProcessLives(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	claim, err := claimWork(t.Context(), dir, "an installation")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if dead, err := deadClaims(t.Context(), dir); err != nil || len(dead) != 0 {
+		t.Errorf("of a living process: %d claims, %v", len(dead), err)
+	}
+	claim.lock.Close() // as the kernel does when the process ends
+	dead, err := deadClaims(t.Context(), dir)
+	if err != nil || len(dead) != 1 || dead[0].dir != claim.dir {
+		t.Fatalf("of a dead process: %v, %v", dead, err)
+	}
+	dead[0].release()
 }

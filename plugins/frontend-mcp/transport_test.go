@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -491,4 +492,27 @@ func TestStdio(t *testing.T) {
 		t.Errorf("it ended with %v", err)
 	}
 	p.done <- nil
+}
+
+// cancelled is a Service that notes whether the ctx of a Cancel has ended. A Service over the wire cannot be called with such a ctx.
+type cancelled struct {
+	executor.Service
+	ended error
+	calls int
+}
+
+func (c *cancelled) Cancel(ctx context.Context, _ string) (executor.Execution, error) {
+	c.ended, c.calls = ctx.Err(), c.calls+1
+	return executor.Execution{}, nil
+}
+
+func TestAClientThatHasGoneCancelsWithACtxThatLives(t *testing.T) {
+	t.Parallel()
+	ctx, end := context.WithCancelCause(t.Context())
+	end(errors.New("the client has gone"))
+	svc := &cancelled{}
+	(&tools{svc: svc, log: slog.New(slog.DiscardHandler)}).cancel(ctx, "x")
+	if svc.calls != 1 || svc.ended != nil {
+		t.Errorf("%d calls, with a ctx whose error is %v", svc.calls, svc.ended)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -67,6 +68,11 @@ func Load(dir, pattern string) ([]Fault, error) {
 	return faults, errors.Join(problems...)
 }
 
+// modules are the folders of the modules with tests. A patch may name one by the last part of its folder.
+var modules = []string{
+	"core", "cli", "tests", "frontends/http", "plugins/backend-uv", "plugins/backend-docker", "plugins/backend-nomad", "plugins/frontend-mcp", "sdk/go",
+}
+
 var (
 	faultName   = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 	changedFile = regexp.MustCompile(`(?m)^\+\+\+ b/(\S+)$`)
@@ -97,7 +103,11 @@ func parse(name string, data []byte) (Fault, error) {
 			if len(words) < 2 || !slices.Contains(words, "-run") {
 				return fault, fmt.Errorf("tests: must be MODULE PACKAGE -run REGEX (got %q)", value)
 			}
-			fault.Tests = append(fault.Tests, Test{Module: words[0], Args: words[1:]})
+			i := slices.IndexFunc(modules, func(module string) bool { return words[0] == module || words[0] == path.Base(module) })
+			if i < 0 {
+				return fault, fmt.Errorf("tests: MODULE must be one of %v (got %q)", modules, words[0])
+			}
+			fault.Tests = append(fault.Tests, Test{Module: modules[i], Args: words[1:]})
 		default:
 			return fault, fmt.Errorf("key %q is not known, or there twice", key)
 		}

@@ -50,6 +50,8 @@ func TestAFaultHasAllItsLines(t *testing.T) {
 		"suffers: s\nsuffers: s\n" + tests + "tier: gate\n" + diff:          "there twice",
 		"suffers: s\n" + tests + "tier: gate\nnote: n\n" + diff:             "not known",
 		"suffers: s\ntests: core ./engine\ntier: gate\n" + diff:             "must be MODULE PACKAGE -run REGEX",
+		"suffers: s\ntests: backend-uv . -run ^TestX$\ntier: gate\n" + diff: "",
+		"suffers: s\ntests: kore . -run ^TestX$\ntier: gate\n" + diff:       "MODULE must be one of",
 		"suffers: s\nthe tests notice it\n" + tests + "tier: gate\n" + diff: "not KEY: VALUE",
 	} {
 		_, err := parse("a-name", []byte(text))

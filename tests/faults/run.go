@@ -58,7 +58,7 @@ type outcome struct {
 // firstBound bounds a run of which nothing is known. A fault may take three times as long as the clean run, and spare more.
 const (
 	firstBound = 40 * time.Minute
-	trustBound = 10 * time.Minute
+	trustBound = 3 * time.Minute
 	spare      = time.Minute
 )
 

@@ -92,7 +92,7 @@ func record(root string, parts []Part, results []Result, before map[string]strin
 	if err != nil {
 		load = []byte("?")
 	}
-	file, err := os.OpenFile(filepath.Join(root, ledgerPath), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	file, err := os.OpenFile(filepath.Join(root, ledgerPath), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ func supervise() int {
 	}
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	child, err := os.StartProcess("/proc/self/exe", os.Args, &os.ProcAttr{
+	child, err := os.StartProcess("/proc/self/exe", os.Args, &os.ProcAttr{ //nolint:gosec // it is this program, with the same arguments
 		Env: append(os.Environ(), supervised+"=1"), Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
 		Sys: &syscall.SysProcAttr{Setpgid: true}, // signals of a terminal come to it from here only
 	})
@@ -36,7 +36,7 @@ func supervise() int {
 			_ = child.Signal(s)
 		}
 	}()
-	code := 1
+	var code int
 	for {
 		var status syscall.WaitStatus
 		pid, err := syscall.Wait4(-1, &status, 0, nil)

@@ -120,7 +120,7 @@ func (r *runner) end(result Result, said []byte, err error) Status {
 		result.Status = Failed
 		said = fmt.Append(said, err, "\n")
 	}
-	if err := os.WriteFile(r.log(result.Part)+".txt", said, 0o644); err != nil {
+	if err := os.WriteFile(r.log(result.Part)+".txt", said, 0o600); err != nil {
 		said = fmt.Append(said, err, "\n")
 	}
 	r.mu.Lock()

@@ -65,7 +65,7 @@ func (s *Store) open() (err error) {
 	if err := s.connect(); err != nil {
 		return err
 	}
-	if s.wal, err = newWAL(s.path); err != nil {
+	if s.wal, err = newWAL(s.path, syncPath); err != nil {
 		return err
 	}
 	return s.restore()

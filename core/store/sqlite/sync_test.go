@@ -2,6 +2,7 @@ package sqlitestore
 
 import (
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -123,5 +124,24 @@ func TestWhatIsDurableWaitsForItsFsyncAndNothingElseDoes(t *testing.T) {
 				t.Errorf("%s without a disk: %v", c.name, err)
 			}
 		})
+	}
+}
+
+func TestTheNameOfTheLogIsOnDisk(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var synced []string
+	w, err := newWAL(filepath.Join(dir, "store"), func(path string) error {
+		synced = append(synced, path)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.file.Close(); err != nil {
+		t.Error(err)
+	}
+	if !slices.Equal(synced, []string{dir}) {
+		t.Errorf("%v was brought to disk, want %s", synced, dir)
 	}
 }

@@ -29,8 +29,9 @@ type wal struct {
 	broken error
 }
 
-// newWAL opens the log of the database at path, and brings its name to disk: that is no part of the later fsyncs.
-func newWAL(path string) (*wal, error) {
+// newWAL opens the log of the database at path, and brings its name to disk: syncPath does that, which is no part of the later
+// fsyncs.
+func newWAL(path string, syncPath func(string) error) (*wal, error) {
 	f, err := os.OpenFile(path+"-wal", os.O_CREATE|os.O_RDONLY, 0o600)
 	if err != nil {
 		return nil, err
