@@ -14,7 +14,7 @@ func TestAServerReachesOnlyWhatItHasStarted(t *testing.T) {
 	t.Parallel()
 	a := workertest.NewAuthority(t)
 	b := withSessions()
-	_, address := start(t, worker.Options{Backend: b, TLS: a.Issue(worker.WorkerName)})
+	_, address := start(t, worker.Options{Backend: b, TLS: a.Issue(worker.WorkerName), Slots: 1}) // a full worker says conflict, not exhausted
 	one, two := dial(t, a.Issue(worker.ServerName), "one", address), dial(t, a.Issue(worker.ServerName), "two", address)
 	_, wait := running(t, one, job("exe_1", "wait gate"))
 	if _, err := one.OpenSession(t.Context(), executor.Session{ID: "ctx-1"}); err != nil {

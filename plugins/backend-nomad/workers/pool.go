@@ -156,7 +156,7 @@ func (p *Pool) Run(ctx context.Context, job executor.Job, sink executor.Sink) (e
 		p.places.add(job.ID, m.ID)
 		out := &placedSink{Sink: sink, worker: m.ID}
 		result, err := m.client.Run(ctx, job, out)
-		if worker.Unstarted(err) && !out.touched && !opened.Load() && executor.CodeOf(err) != executor.Conflict {
+		if worker.Unstarted(err) && !out.touched && !opened.Load() { // a worker that runs it already says conflict
 			p.block(m)
 			p.release(m)
 			p.log.Debug("a worker did not take an execution", "worker", m.name(), "execution", job.ID, "error", err)
