@@ -329,3 +329,18 @@ func TestTheLatestEventsInMemoryAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// What a Store that closes can only keep in memory would be lost.
+func TestAStoreThatIsClosedTakesNothingForLater(t *testing.T) {
+	t.Parallel()
+	s, err := Open(filepath.Join(t.TempDir(), "store"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.saveLater(&entry{id: "x"}, 0); executor.CodeOf(err) != executor.Unavailable || len(s.dirty) != 0 {
+		t.Errorf("%v, %d entries are to be written later", err, len(s.dirty))
+	}
+}
