@@ -90,47 +90,42 @@ func (r *Runner) Clean(ctx context.Context, test Test) (reason string) {
 	return ""
 }
 
-// Try puts a fault in by put, runs the tests in their order up to the first that notices it, and takes the fault out again.
+// Try runs the tests in their order up to the first that notices a fault. put puts the fault in, and undo takes it out again: a test runs
+// once without a fault before it meets the first one.
 func (r *Runner) Try(ctx context.Context, put func() (undo func() error, err error), tests []Test) Verdict {
-	verdict := Verdict{Status: Void}
-	var use []Test
+	verdict := Verdict{Status: Void, By: "no tests cover it"}
+	ran := 0
 	for _, test := range tests {
 		if reason := r.Clean(ctx, test); reason != "" {
-			verdict.By = reason + " (" + test.String() + ")"
+			if verdict.Status == Void {
+				verdict.By = reason + " (" + test.String() + ")"
+			}
 			continue
 		}
-		use = append(use, test)
-	}
-	if len(use) == 0 {
-		return verdict
-	}
-	undo, err := put()
-	if err != nil {
-		return Verdict{Status: Broken, By: err.Error()}
-	}
-	verdict = Verdict{Status: Survived}
-	ran := 0
-	for _, test := range use {
 		bound := 3*r.clean[test.String()].took + spare
 		if r.Trust {
 			bound = trustBound
 		}
+		undo, err := put()
+		if err != nil {
+			return Verdict{Status: Broken, By: err.Error()}
+		}
 		run := r.run(ctx, test, bound)
+		if err := undo(); err != nil {
+			panic(fmt.Sprintf("the fault was not taken out: %v", err)) // every verdict after it would be wrong
+		}
 		verdict.Seconds += run.wall.Seconds()
-		if ran += run.ran; run.status == Survived {
-			continue
+		if run.status != Survived {
+			if run.status != Noticed {
+				r.print(string(run.status)+": "+test.String(), run.output)
+			}
+			return Verdict{Status: run.status, By: run.by, Seconds: verdict.Seconds}
 		}
-		verdict.Status, verdict.By = run.status, run.by
-		if run.status != Noticed {
-			r.print(string(run.status)+": "+test.String(), run.output)
+		if ran += run.ran; ran > 0 {
+			verdict.Status, verdict.By = Survived, ""
+		} else {
+			verdict.By = "no test runs"
 		}
-		break
-	}
-	if verdict.Status == Survived && ran == 0 {
-		verdict.Status, verdict.By = Void, "no test runs"
-	}
-	if err := undo(); err != nil {
-		panic(fmt.Sprintf("the fault was not taken out: %v", err)) // every verdict after it would be wrong
 	}
 	return verdict
 }
