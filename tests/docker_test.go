@@ -138,7 +138,7 @@ func TestTheExamplesBehaveTheSameOnBothBackends(t *testing.T) {
 }
 
 func TestTheServersExamplesOnDocker(t *testing.T) {
-	needtest.Long(t, "TestHTTPRunsPythonThroughAPluginProcess, and TestTheSpecificationsSampleRuns on Docker")
+	needtest.Long(t, "TestHTTPRunsPythonThroughAPluginProcess, and TestTheExamplesBehaveTheSameOnBothBackends on docker")
 	s := startDocker(t)
 	env := []string{"PYEXEC_SERVER=" + s.url}
 	t.Run("sync", func(t *testing.T) {
@@ -205,6 +205,7 @@ func TestTheServersExamplesOnDocker(t *testing.T) {
 
 // TestTheSpecificationsSampleRuns sends the PRD's metadata; the image is one at hand.
 func TestTheSpecificationsSampleRuns(t *testing.T) {
+	needtest.Long(t, "TestTheSpecificationOnNomad, which installs less, and the tests of preparations of the docker backend")
 	s := startDocker(t, "PYEXEC_BACKENDS_DOCKER_IMAGES=pyexec-test")
 	metadata, err := json.Marshal(map[string]any{
 		"entrypoint": "main.py", "docker_image": dockertest.Python(t), "requirements_txt": "numpy\npandas==2.2", "pre_commands": []string{"apt update -y", "apt install -y gcc"},

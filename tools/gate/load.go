@@ -4,7 +4,9 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -48,14 +50,20 @@ func loops() int {
 	return 4 * runtime.NumCPU()
 }
 
-// delayed wraps a command so that strace delays system calls of all its processes, in microseconds: what starts, ends and waits for
-// processes each time, the frequent calls every now and then.
+// strace delays system calls of all processes of a command, in microseconds: what starts, ends and waits for processes each time, the frequent
+// calls every now and then. delay_exit would be as good, but strace 6.1 then loses processes.
+var strace = []string{
+	"strace", "-f", "-qq", "-o", "/dev/null", "--seccomp-bpf",
+	"-e", "trace=write,futex,fork,vfork,clone,clone3,execve,wait4,waitid",
+	"-e", "inject=fork,vfork,clone,clone3,execve,wait4,waitid:delay_enter=20000",
+	"-e", "inject=write:delay_enter=5000:when=1+20",
+	"-e", "inject=futex:delay_enter=2000:when=1+50",
+}
+
+// delayed wraps the command of a part in strace: the test binaries of `go test`, else the whole command.
 func delayed(command []string) []string {
-	return append([]string{
-		"strace", "-f", "-qq", "-o", "/dev/null", "--seccomp-bpf",
-		"-e", "trace=write,futex,fork,vfork,clone,clone3,execve,wait4,waitid",
-		"-e", "inject=fork,vfork,clone,clone3,execve,wait4,waitid:delay_exit=20000",
-		"-e", "inject=write:delay_enter=5000:when=1+20",
-		"-e", "inject=futex:delay_exit=2000:when=1+50",
-	}, command...)
+	if command[0] != "go" {
+		return append(slices.Clone(strace), command...)
+	}
+	return slices.Insert(slices.Clone(command), 2, "-exec="+strings.Join(strace, " "))
 }
