@@ -2,6 +2,7 @@ package mcpfrontend
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/python-executor/python-executor/core/auth"
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/fake"
 )
 
@@ -211,17 +213,14 @@ func TestTheConfiguredPackagesArePreparedAtTheStart(t *testing.T) {
 	c := serveTest(t, svc, func(c *Config) { c.Contexts.Requirements = []string{"probe"} })
 	prepared := func(want int) {
 		t.Helper()
-		for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		awaittest.UntilNil(t, "the preparation", func() error {
 			svc.mu.Lock()
-			opened, closed := len(svc.opened), svc.closed
-			svc.mu.Unlock()
-			if closed == want && opened == want {
-				return
+			defer svc.mu.Unlock()
+			if len(svc.opened) != want || svc.closed != want {
+				return fmt.Errorf("opened %d, closed %d, want %d", len(svc.opened), svc.closed, want)
 			}
-			if time.Now().After(deadline) {
-				t.Fatalf("opened %d, closed %d, want %d", opened, closed, want)
-			}
-		}
+			return nil
+		})
 	}
 	prepared(1)
 	svc.to(func(b *executor.Info) { b.Name = "other" }) // it can do the same

@@ -10,6 +10,7 @@ import (
 
 	"github.com/python-executor/python-executor/core/engine"
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/fake"
 )
 
@@ -97,11 +98,7 @@ func TestTimeoutInterruptAndRestart(t *testing.T) {
 	other := *c
 	other.id = 1000
 	go func() { ended <- other.call("run_code", map[string]any{"context_id": id, "code": "hang"}) }()
-	for deadline := time.Now().Add(patience); call("interrupt_context", nil).fields["interrupted"] != true; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the code never ran")
-		}
-	}
+	awaittest.Until(t, "an interrupt of the code", func() bool { return call("interrupt_context", nil).fields["interrupted"] == true })
 	if a := <-ended; a.fields["note"] != "The code was cancelled. The state is kept." {
 		t.Error(a)
 	}

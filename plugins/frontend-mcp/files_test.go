@@ -13,12 +13,12 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/python-executor/python-executor/core/auth"
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/fake"
 )
 
@@ -239,10 +239,9 @@ func (r *readers) count(content io.ReadCloser, err error) io.ReadCloser {
 
 // counts returns how many contents were opened since the last call, and how many of them were closed. The core closes a content
 // behind its last byte, which the plugin does not wait for: counts waits for it.
-func (r *readers) counts() (opened, closed int32) {
-	for deadline := time.Now().Add(patience); r.closed.Load() < r.opened.Load() && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-	}
+func (r *readers) counts(t *testing.T) (opened, closed int32) {
+	t.Helper()
+	awaittest.Until(t, "the end of all contents", func() bool { return r.closed.Load() >= r.opened.Load() })
 	return r.opened.Swap(0), r.closed.Swap(0)
 }
 
@@ -266,7 +265,7 @@ func TestAFileIsOpenedOnceAndClosed(t *testing.T) {
 				t.Errorf("%s: code %v, want %v", uri, got, code)
 			}
 		}
-		if opened, closed := svc.counts(); opened > 2 || closed != opened || code == 0 && opened != 2 {
+		if opened, closed := svc.counts(t); opened > 2 || closed != opened || code == 0 && opened != 2 {
 			t.Errorf("%s: read twice, opened %d times, closed %d times", uri, opened, closed)
 		}
 	}
@@ -280,7 +279,7 @@ func TestAFileIsOpenedOnceAndClosed(t *testing.T) {
 	request.Params.URI = "execution-file://" + job + "/a.txt"
 	tools.missing(t.Context(), 1, &request)
 	tools.unread(t.Context(), 1, mcp.MethodResourcesRead, &request, nil)
-	if opened, closed := svc.counts(); opened != 1 || closed != 1 {
+	if opened, closed := svc.counts(t); opened != 1 || closed != 1 {
 		t.Errorf("opened %d times, closed %d times", opened, closed)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -11,10 +12,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/python-executor/python-executor/core/auth"
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/fake"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
@@ -52,13 +53,7 @@ func serveFrontend(t *testing.T, svc executor.Service, change func(*Config)) *se
 // wait returns the error that the frontend returned.
 func (s *served) wait(t *testing.T) error {
 	t.Helper()
-	select {
-	case err := <-s.ended:
-		return err
-	case <-time.After(patience):
-		t.Fatal("the frontend does not return")
-		return nil
-	}
+	return awaittest.Recv(t, "the end of the frontend", s.ended)
 }
 
 // closed fails the test if something still listens at the address.
@@ -84,15 +79,12 @@ func openSandboxes(t *testing.T, svc executor.Service) int {
 // awaitSandboxes waits until want sandboxes are open.
 func awaitSandboxes(t *testing.T, svc executor.Service, want int) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		open := openSandboxes(t, svc)
-		if open == want {
-			return
+	awaittest.UntilNil(t, "another number of sandboxes", func() error {
+		if open := openSandboxes(t, svc); open != want {
+			return fmt.Errorf("%d are open, want %d", open, want)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d sandboxes are open, want %d", open, want)
-		}
-	}
+		return nil
+	})
 }
 
 // sandbox opens a sandbox for the client's session.
@@ -147,16 +139,14 @@ func TestASessionThatNobodyUsesEnds(t *testing.T) {
 	call := map[string]any{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": map[string]any{
 		"name": "execute", "arguments": map[string]any{"command": "fake", "args": []string{"-c", "print 1"}},
 	}}
-	for deadline := time.Now().Add(patience); ; {
+	awaittest.Until(t, "a call in a session", func() bool {
 		c.initialize()
 		status, messages, err := c.post(t.Context(), call, nil)
-		if err == nil && status == http.StatusOK {
-			break
-		}
-		if err != nil || status != http.StatusNotFound || time.Now().After(deadline) {
+		if err != nil || status != http.StatusOK && status != http.StatusNotFound {
 			t.Fatalf("status %d, %v, %v", status, messages, err)
 		}
-	}
+		return status == http.StatusOK
+	})
 	awaitSandboxes(t, svc, 0)
 	if got := c.ping(c.session); got != http.StatusNotFound {
 		t.Errorf("the session that has ended: status %d", got)
@@ -197,13 +187,8 @@ func TestMessagesOfAListenerShareABudget(t *testing.T) {
 		return feed
 	}
 	feeds := []*io.PipeWriter{send(), send()}
-	select {
-	case a := <-answers:
-		if a.err != nil || a.status != http.StatusServiceUnavailable {
-			t.Errorf("the message that does not fit gets %d, %v", a.status, a.err)
-		}
-	case <-time.After(patience):
-		t.Error("both messages are held")
+	if a := awaittest.Recv(t, "a refusal of one message", answers); a.err != nil || a.status != http.StatusServiceUnavailable {
+		t.Errorf("the message that does not fit gets %d, %v", a.status, a.err)
 	}
 	for _, feed := range feeds {
 		feed.Close()

@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -62,8 +61,8 @@ func newService(t *testing.T, o fake.Options, change ...func(*engine.Options)) *
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		now, cancel := context.WithTimeout(context.Background(), time.Millisecond)
-		defer cancel()
+		now, cancel := context.WithCancelCause(context.Background())
+		cancel(nil)
 		_ = e.Close(now) // what still runs is not waited for
 	})
 	return e

@@ -12,6 +12,7 @@ import (
 
 	"github.com/python-executor/python-executor/core/engine"
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/fake"
 )
 
@@ -218,13 +219,14 @@ func testJobs(t *testing.T, svc executor.Service) {
 		t.Errorf("nothing new: %q", text)
 	}
 	var j map[string]any
-	for deadline := time.Now().Add(patience); j["stdout_chunks"] != "2"; { // the list counts by following the log
+	awaittest.Until(t, "the second piece of output", func() bool { // the list counts by following the log
 		jobs := c.call("list_running_jobs", nil).fields["result"].([]any)
-		if len(jobs) != 1 || time.Now().After(deadline) {
+		if len(jobs) != 1 {
 			t.Fatalf("%v", jobs)
 		}
 		j = jobs[0].(map[string]any)
-	}
+		return j["stdout_chunks"] == "2"
+	})
 	if j["job_id"] != id || j["running"] != "True" || j["exit_code"] != "None" || j["stream"] != "True" || j["stderr_chunks"] != "1" {
 		t.Errorf("%v", j)
 	}
@@ -277,18 +279,13 @@ func TestJobsBelongToTheirOwnerAndOutliveTheirCaller(t *testing.T) {
 	}
 	anns, bobs := start(ann), start(bob)
 	for c, id := range map[*client]string{ann: anns, bob: bobs} {
-		for deadline := time.Now().Add(patience); ; {
+		awaittest.Until(t, "the end of "+id+" in the list", func() bool {
 			jobs := c.call("list_running_jobs", nil).fields["result"].([]any)
 			if len(jobs) != 1 || jobs[0].(map[string]any)["job_id"] != id {
 				t.Fatalf("listed %v, want %s only", jobs, id)
 			}
-			if jobs[0].(map[string]any)["running"] == "False" {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("the list does not learn of the end of %s: %v", id, jobs)
-			}
-		}
+			return jobs[0].(map[string]any)["running"] == "False"
+		})
 	}
 	x, err := svc.Get(executor.WithPrincipal(t.Context(), executor.Principal{Owner: "ann", Scopes: []executor.Scope{executor.ScopeRead}}), anns)
 	if err != nil || !x.Spec.Durable {

@@ -9,15 +9,16 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/python-executor/python-executor/core/auth"
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/fake"
 )
 
@@ -126,12 +127,7 @@ func TestAClientThatGoesAwayDuringTheSubmitLeavesNothingRunning(t *testing.T) {
 			continue
 		}
 		// A job goes on, and is in its owner's list.
-		found := func() bool { return strings.Contains(c.call("list_running_jobs", nil).text, x.ID) }
-		for deadline := time.Now().Add(patience); !found(); time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("%s: %s is in no list", test.tool, x.ID)
-			}
-		}
+		awaittest.Until(t, test.tool+": its job in the list", func() bool { return strings.Contains(c.call("list_running_jobs", nil).text, x.ID) })
 		if x, err := svc.Get(t.Context(), x.ID); err != nil || x.Status.Terminal() {
 			t.Errorf("%s: %s, %v", test.tool, x.Status, err)
 		}
@@ -187,36 +183,29 @@ func awaitOne(t *testing.T, svc executor.Service, status executor.Status) execut
 	return awaitOneOf(t.Context(), t, svc, status)
 }
 
-// patience bounds how long a test waits for an event, on a busy machine too.
-const patience = 30 * time.Second
-
 // awaitOneOf waits as the caller that ctx names.
 func awaitOneOf(ctx context.Context, t *testing.T, svc executor.Service, status executor.Status) executor.Execution {
 	t.Helper()
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("nothing came in time"))
-	defer cancel()
-	for {
+	var found executor.Execution
+	awaittest.UntilNil(t, "an execution that is "+string(status), func() error { // a List has no event to wait for
 		list, err := svc.List(ctx, executor.Filter{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, x := range list {
-			if x.Status == status {
-				return x
-			}
+		i := slices.IndexFunc(list, func(x executor.Execution) bool { return x.Status == status })
+		if i < 0 {
+			return fmt.Errorf("there are %+v", list)
 		}
-		if ctx.Err() != nil {
-			t.Fatalf("no execution is %s, but there are %+v: %v", status, list, context.Cause(ctx))
-		}
-		time.Sleep(time.Millisecond) // polling: a List has no event to wait for
-	}
+		found = list[i]
+		return nil
+	})
+	return found
 }
 
 // awaitEnd follows an Execution to its end, and fails the test if the end does not come.
 func awaitEnd(t *testing.T, svc executor.Service, id string) executor.Execution {
 	t.Helper()
-	ctx, cancel := context.WithTimeoutCause(t.Context(), patience, errors.New("it did not end in time"))
-	defer cancel()
+	ctx := awaittest.Context(t)
 	for _, err := range svc.Events(ctx, id, 0) {
 		if err != nil {
 			t.Fatalf("follow %s: %v", id, err)
@@ -384,25 +373,7 @@ func TestAnMCPSessionThatEndsTakesItsSandboxWithIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	resp.Body.Close()
-	deadline := time.Now().Add(30 * time.Second)
-	for {
-		sessions, err := svc.ListSessions(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		open := 0
-		for _, s := range sessions {
-			if s.Status == executor.SessionActive {
-				open++
-			}
-		}
-		if open == 1 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d sandboxes are open", open)
-		}
-	}
+	awaitSandboxes(t, svc, 1)
 	// A fourth session ends the one that was used least recently.
 	for range 3 {
 		c.initialize()
