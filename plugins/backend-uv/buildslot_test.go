@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 // TestWhatABuildWritesIsCountedWhileItRuns has a build that does not end by itself.
@@ -110,7 +111,7 @@ func TestWhatWasInThePackageCacheBeforeIsNotCounted(t *testing.T) {
 // eventuallyLater changes a file until its time stamp is not before since. The kernel's clock for time stamps has ticks.
 func eventuallyLater(t *testing.T, since time.Time, path string) {
 	t.Helper()
-	eventually(t, "a later time stamp", func() bool {
+	awaittest.Until(t, "a later time stamp", func() bool {
 		info, err := os.Stat(path)
 		if err == nil && changed(info).Before(since) {
 			err = os.Chmod(path, 0o700) //nolint:gosec // a folder

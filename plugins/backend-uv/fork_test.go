@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/runner"
@@ -135,7 +135,7 @@ func TestModulesAreImportedBeforeAProgramThatRequiresThem(t *testing.T) {
 	b, _ := indexed(t, map[string]any{"cache_dir": cache, "preimport": []string{"pyexec_probe", "no_such_module"}})
 	needtest.Need(t, b.boundsForks && b.how.Box, needtest.Cgroup, "fork servers cannot be bounded")
 	const code = "import sys\nprint('pyexec_probe' in sys.modules, sys.prefix != sys.base_prefix)\nimport pyexec_probe"
-	for end := time.Now().Add(time.Minute); ; {
+	awaittest.Until(t, "a program that is a fork", func() bool {
 		j := &journal{}
 		result, err := b.Run(t.Context(), job(executor.Spec{Code: code, Requirements: "pyexec-probe"}), j)
 		if err != nil || result.Status != executor.StatusSucceeded {
@@ -145,13 +145,8 @@ func TestModulesAreImportedBeforeAProgramThatRequiresThem(t *testing.T) {
 		if want := map[executor.StartKind]string{executor.StartExec: "False True\n", executor.StartFork: "True True\n"}[how]; out != want {
 			t.Fatalf("by %s: %q, want %q", how, out, want)
 		}
-		if how == executor.StartFork {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatal("no program was a fork")
-		}
-	}
+		return how == executor.StartFork
+	})
 }
 
 func TestStartupCodeIsFound(t *testing.T) {

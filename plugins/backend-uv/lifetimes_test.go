@@ -12,6 +12,7 @@ import (
 
 	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 // unused fails the test if an environment of b is in use, which could never be evicted. It returns the number of environments.
@@ -130,7 +131,7 @@ func TestABuildMakesRoomForItselfAndStays(t *testing.T) {
 	succeeds(t, b, executor.Spec{Code: "import pyexec_base", Requirements: "pyexec-base"})
 	first, _ := b.cache.entries()
 	succeeds(t, b, executor.Spec{Code: "import pyexec_other", Requirements: "pyexec-other"})
-	eventually(t, "the eviction of the first", func() bool {
+	awaittest.Until(t, "the eviction of the first", func() bool {
 		list, _ := b.cache.entries()
 		return len(list) == 1 && len(first) == 1 && list[0].key != first[0].key
 	})
@@ -215,21 +216,21 @@ func TestSlotsBeyondTheKeptOnesGoWhenTheyAreIdle(t *testing.T) {
 func TestACallThatHasEndedGivesItsSlotBack(t *testing.T) {
 	b := openBackend(t, map[string]any{"warm_sessions": -1})
 	succeeds(t, b, executor.Spec{Code: "print(1)"})
-	eventually(t, "the start of the kept slots", func() bool { _, busy := b.slots.counts(); return busy == 0 })
+	awaittest.Until(t, "the start of the kept slots", func() bool { _, busy := b.slots.counts(); return busy == 0 })
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("gone"))
 	if r, err := b.Run(ctx, job(executor.Spec{Code: "print(1)"}), &journal{}); err != nil || r.Status != executor.StatusKilled {
 		t.Errorf("%+v, %v", r, err)
 	}
 	// The backend may still be starting others.
-	eventually(t, "the return of all slots", func() bool { _, busy := b.slots.counts(); return busy == 0 })
+	awaittest.Until(t, "the return of all slots", func() bool { _, busy := b.slots.counts(); return busy == 0 })
 }
 
 func TestAnIdleRunnerThatDiesGivesItsUIDBack(t *testing.T) {
 	b := openBackend(t, map[string]any{"warm_sessions": -1})
 	succeeds(t, b, executor.Spec{Code: "print(1)"})
-	eventually(t, "the start of the kept slots", func() bool { all, busy := b.slots.counts(); return all > 0 && busy == 0 })
-	eventually(t, "the end of all slots", func() bool {
+	awaittest.Until(t, "the start of the kept slots", func() bool { all, busy := b.slots.counts(); return all > 0 && busy == 0 })
+	awaittest.Until(t, "the end of all slots", func() bool {
 		b.slots.mu.Lock()
 		defer b.slots.mu.Unlock()
 		for s := range b.slots.all { // the backend may still be starting some

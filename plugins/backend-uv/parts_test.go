@@ -14,6 +14,7 @@ import (
 
 	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 func TestARefusalNamesEveryFieldAndInvalidComesFirst(t *testing.T) {
@@ -335,7 +336,7 @@ func TestASlotThatCannotBeMadeIsGivenBack(t *testing.T) {
 		p.mu.Unlock()
 		return p.make(t.Context(), n, false, false, p.programUID)
 	}
-	eventually(t, "the runners that are started in advance", func() bool {
+	awaittest.Until(t, "the runners that are started in advance", func() bool {
 		all, busy := p.counts()
 		return all >= 2 && busy == 0
 	})

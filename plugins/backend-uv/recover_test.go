@@ -11,26 +11,12 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
 )
-
-// eventually waits until cond is true, and fails the test if that takes too long. what names the event.
-func eventually(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	patience, again := time.After(2*time.Minute), time.NewTicker(5*time.Millisecond)
-	defer again.Stop()
-	for !cond() {
-		select {
-		case <-again.C:
-		case <-patience:
-			t.Fatalf("%s did not happen", what)
-		}
-	}
-}
 
 // processes lists the processes whose command line or environment contains text. It leaves out zombies.
 func processes(text string) []int {
@@ -93,7 +79,7 @@ func TestAfterAKillOfThePluginNothingIsLeftAndTheNextStartCleansUp(t *testing.T)
 	<-ran
 	p.Kill()
 	<-ended
-	eventually(t, "the end of every program and runner", func() bool {
+	awaittest.Until(t, "the end of every program and runner", func() bool {
 		return len(processes(mark)) == 0 && len(processes(filepath.Join(cache, "work"))) == 0
 	})
 	dead, _ := filepath.Glob(filepath.Join(cache, "work", "[0-9a-f]*"))
@@ -196,7 +182,7 @@ time.sleep(1000)`}), j)
 	if executor.CodeOf(err) != executor.Unavailable {
 		t.Errorf("got %v", err)
 	}
-	eventually(t, "the end of its program", func() bool { return len(processes(mark)) == 0 })
+	awaittest.Until(t, "the end of its program", func() bool { return len(processes(mark)) == 0 })
 	succeeds(t, b, executor.Spec{Code: "print(1)"})
 }
 
@@ -252,7 +238,7 @@ func TestAfterAKillOfThePluginNoBuildIsLeft(t *testing.T) {
 	}
 	p.Kill()
 	<-ended
-	eventually(t, "the end of every process of the build", func() bool { return len(processes(cache)) == 0 })
+	awaittest.Until(t, "the end of every process of the build", func() bool { return len(processes(cache)) == 0 })
 	close(w.hold)
 	next, err := newBackend(t.Context(), plugin.Configure{Name: "uv", Instance: "next", Options: options})
 	if err != nil {

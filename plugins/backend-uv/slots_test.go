@@ -3,6 +3,7 @@ package uvbackend
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/runner/sandbox"
 )
@@ -31,26 +33,25 @@ func (l *logLines) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
-// await waits for a line with that message and returns its attributes, for at most two minutes.
-func (l *logLines) await(t *testing.T, message string) map[string]any {
+// await waits for a line with that message and returns its attributes.
+func (l *logLines) await(t *testing.T, message string) (found map[string]any) {
 	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
+	awaittest.UntilNil(t, "a line "+message+" in the log", func() error {
 		l.mu.Lock()
 		all := l.buf.String()
 		l.mu.Unlock()
 		for line := range strings.Lines(all) {
-			var attributes map[string]any
-			if err := json.Unmarshal([]byte(line), &attributes); err != nil {
+			found = nil
+			if err := json.Unmarshal([]byte(line), &found); err != nil {
 				t.Fatal(err)
 			}
-			if attributes["msg"] == message {
-				return attributes
+			if found["msg"] == message {
+				return nil
 			}
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("no line %q in the log:\n%s", message, all)
-		}
-	}
+		return errors.New(all)
+	})
+	return found
 }
 
 // checkAttribute fails the test if the attribute does not contain want.
@@ -340,7 +341,7 @@ func TestASingleCallStartsOneRunner(t *testing.T) {
 // settle waits until no slot is being started or has a job, and returns the number of idle slots.
 func (p *slots) settle(t *testing.T) (idle int) {
 	t.Helper()
-	eventually(t, "the end of all starts", func() bool {
+	awaittest.Until(t, "the end of all starts", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		idle = len(p.idle)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
@@ -70,7 +71,7 @@ func TestAProcessThatIsNotOursSurvivesAndItsUIDIsLeftOut(t *testing.T) {
 		}
 	}()
 	succeeds(t, b, executor.Spec{Code: "print(1)"})
-	eventually(t, "the start of the kept slots", func() bool { all, busy := b.slots.counts(); return all > 0 && busy == 0 })
+	awaittest.Until(t, "the start of the kept slots", func() bool { all, busy := b.slots.counts(); return all > 0 && busy == 0 })
 
 	made := func(n int) *slot {
 		t.Helper()
@@ -132,9 +133,9 @@ func TestWhatHidesFromTheEndOfItsPluginAndRunnerIsEndedByTheNextStart(t *testing
 	killWithRunners(t, p, cache)
 	<-ended
 	if how := findMechanisms(Default(), filepath.Join(cache, "mechanisms.json")); how.Box {
-		eventually(t, "the end of the hidden process with its box", func() bool { return len(processes(hidden)) == 0 })
+		awaittest.Until(t, "the end of the hidden process with its box", func() bool { return len(processes(hidden)) == 0 })
 	} else {
-		eventually(t, "the survival of the hidden process, which the test needs,", func() bool { return len(processes(hidden)) == 1 })
+		awaittest.Until(t, "the survival of the hidden process, which the test needs,", func() bool { return len(processes(hidden)) == 1 })
 	}
 	next, err := newBackend(t.Context(), plugin.Configure{Name: "uv", Instance: "next", Options: options})
 	if err != nil {
