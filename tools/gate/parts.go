@@ -66,8 +66,6 @@ var parts = []Part{
 	{Name: "pythons", Tier: Long, Command: []string{"tools/sdk-python.sh", "all"}, Uses: "cpu:100", After: afterBuild, Seconds: 600, Builds: product, Inputs: sdkPython},
 	{Name: "fidelity", Tier: Long, Dir: "core", Test: []string{"-run=^TestProgramsRunAsUnderPlainPython$", "./runner"}, Env: []string{"PYEXEC_FIDELITY=all"}, Uses: "uids:1 cpu:150", After: afterBuild, Seconds: 300},
 	{Name: "v2", Tier: Long, Command: []string{"tools/v2.sh"}, Uses: "cpu:100", After: afterBuild, Seconds: 1500, Inputs: v2Files},
-	// Limits, stops, out of memory and forks under systemd with control groups of version 2, in a machine that QEMU boots.
-	{Name: "v2", Tier: Long, Command: []string{"tools/v2.sh"}, Uses: "cpu:200", After: afterBuild, Seconds: 1800, Inputs: []string{"tools/v2.sh", "tools/v2/", "core/runner/*", "core/runner/sandbox/", "core/runner/agent/", "core/runner/zygote/", "plugins/backend-uv/"}},
 	{Name: "platforms", Tier: Long, Command: []string{"tools/lint.sh", "--platforms"}, Uses: "cpu:200", Seconds: 120, Inputs: everyGoFile},
 }
 
