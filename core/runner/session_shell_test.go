@@ -47,8 +47,11 @@ func TestExitEndsACellAndNotTheShell(t *testing.T) {
 func TestAShellIsInterrupted(t *testing.T) {
 	r := openSession(t, shellSession("/bin/bash"))
 	r.wants(t, "x=1; sleep 1000000 & job=$!", "", "")
-	for _, code := range []string{"sleep 1000000; echo no", "while :; do :; done", "sleep 1000000 | cat; echo no", "read line < <(sleep 1000000)", "wait"} {
-		res, rec := r.told(t, cellOf("echo up; "+code), said{"up", agent.LimitTimeout})
+	for _, code := range []string{
+		"sh -c 'echo up; exec sleep 1000000'; echo no", "sh -c 'echo up; exec sleep 1000000' | cat; echo no", "echo up; while :; do :; done",
+		"echo up; read line < <(sleep 1000000)", "echo up; wait",
+	} {
+		res, rec := r.told(t, cellOf(code), said{"up", agent.LimitTimeout})
 		if res.Status != executor.StatusTimedOut || res.SessionState != executor.SessionStateKept || rec.stdout() != "up\n" {
 			t.Errorf("%q: %s %q %q", code, describe(res), res.SessionState, rec.stdout())
 		}

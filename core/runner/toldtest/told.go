@@ -37,7 +37,7 @@ func Main(args []string) int {
 		come := make(chan time.Time, 1)
 		wait := make(<-chan time.Time)
 		if !slices.ContainsFunc(limits, func(l string) bool { return isTold(base + executionID + "." + l) }) {
-			wait = time.After(d)
+			wait = agent.Clock(limit, executionID, d, over)
 		}
 		go listen(base+executionID+"."+limit, wait, come, over)
 		return come
