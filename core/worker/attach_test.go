@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/fake"
 	"github.com/python-executor/python-executor/core/worker"
 	"github.com/python-executor/python-executor/core/worker/workertest"
@@ -69,15 +69,10 @@ func TestAServerThatComesBackFindsItsExecution(t *testing.T) {
 	_ = s.Drain(over) // a worker that drains is still the only one that has the program
 	again := workertest.NewJournal()
 	next := dial(t, id, "one", address)
-	for deadline := time.Now().Add(time.Minute); ; { // until the worker has seen the end of the connection, too
+	awaittest.Until(t, "the worker's sight of the end of the connection", func() bool {
 		info, err := next.Info(t.Context())
-		if err == nil && info.Metrics[worker.MetricRunning] == 0 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%+v, %v", info, err)
-		}
-	}
+		return err == nil && info.Metrics[worker.MetricRunning] == 0
+	})
 	done := make(chan error, 1)
 	var result executor.Result
 	go func() {

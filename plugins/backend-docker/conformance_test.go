@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -22,62 +21,21 @@ import (
 // processInstance is the installation's name in plugintest.Process.
 const processInstance = "test"
 
-// ofTheWire are the rules that depend on what lies between a core and a plugin: streams, ends of ctx, errors, and messages. The
-// wire lane checks these. The direct lane checks all rules.
-var ofTheWire = []string{
-	"BE-01", "BE-05", "BE-08", "BE-10", "BE-11", "BE-12", "BE-13", "BE-14", "BE-16", "BE-21", "BE-22", "BE-23", "BE-24", "BE-25", "BE-26", "BE-30",
-	"BE-40", "BE-41", "BE-42", "BE-43", "BE-53", "BE-54", "BE-56", "BE-58", "BE-70", "BE-72", "BE-73", "BE-74", "BE-75", "BE-80", "BE-81", "BE-82",
-	"BE-85", "SE-01", "SE-04", "SE-07", "SE-08", "SE-09", "SE-11", "SE-14", "SE-19", "SE-20", "SE-23", "SE-30", "SE-32", "SE-40", "SE-43", "SE-44",
-	"SE-45", "SE-47", "SE-48",
-}
-
-// ofTheProcess returns the rules of the wire, those of Events, and those that depend on the plugin's process: its environment, the
-// preparations that it reports, Executions at once, goroutines of both sides, and its end. What a container does does not depend on
-// the process that made it.
-func ofTheProcess() []string {
-	list := append([]string{"BE-15", "BE-50", "BE-60", "BE-62", "BE-71", "BE-83", "BE-84", "SE-46"}, ofTheWire...)
-	for _, rule := range backendtest.Rules() {
-		if id := rule[0]; strings.HasPrefix(id, "EV-") || strings.HasPrefix(id, "BE-9") || strings.HasPrefix(id, "PL-") {
-			list = append(list, id)
-		}
-	}
-	return list
-}
-
-// TestConformance checks the law in all three lanes with a real daemon. If all tests run, the wire lane runs in a second
-// process, and TestConformanceInTheSecondProcess waits for it.
+// TestConformance checks the law with a real daemon.
 func TestConformance(t *testing.T) {
-	lanes := lanesHere(t)
 	index := newWheelhouse(t)
 	index.probe()
 	options := section(t, map[string]any{
 		"silence_seconds": 20, "images": []string{"pyexec-test"}, "prepare": map[string]any{"index_url": index.url(t)},
 	})
 	law := instance(t)
-	ours := []string{law}
-	if slices.Contains(lanes, backendtest.LaneProcess) {
-		ours = append(ours, processInstance)
-		t.Cleanup(func() { nothingLeft(t, processInstance, options) })
-	}
+	t.Cleanup(func() { nothingLeft(t, processInstance, options) })
 	forgetPrepared(t, openBackend(t, nil))
 	h := harness(t, law, options)
 	h.Process = func(t *testing.T) *plugintest.Plugin { return plugintest.Process(t, "docker", options) }
-	h.Options.Leftovers = func() []string { return lastingLeftovers(t, ours...) }
-	only := map[backendtest.Lane][]string{backendtest.LaneWire: ofTheWire, backendtest.LaneProcess: ofTheProcess()}
-	for _, lane := range lanes {
-		h.Lanes, h.Options.Only = []backendtest.Lane{lane}, only[lane]
-		backendtest.Run(t, h)
-	}
-}
-
-// TestConformanceInTheSecondProcess fails if the second process fails. It is parallel, so it runs after the serial tests of
-// this process.
-func TestConformanceInTheSecondProcess(t *testing.T) {
-	t.Parallel()
-	if second == nil {
-		t.Skip("there is no second process")
-	}
-	second.passes(t)
+	h.Options.Leftovers = func() []string { return lastingLeftovers(t, law, processInstance) }
+	h.Lanes = []backendtest.LaneRules{{Lane: backendtest.LaneDirect}, backendtest.SecondWire, backendtest.SecondProcess}
+	backendtest.Run(t, h)
 }
 
 // harness returns the harness of an installation of this backend with these options.

@@ -50,9 +50,7 @@ var otherwiseOnGVisor = map[string]string{
 // plugin and the core.
 func TestConformanceOnGVisor(t *testing.T) {
 	needtest.Long(t, "one program on gVisor, and the whole law without it")
-	if dockertest.GVisor(t); second != nil {
-		return // the second process runs it
-	}
+	dockertest.GVisor(t)
 	index := newWheelhouse(t)
 	index.probe()
 	options := section(t, map[string]any{
@@ -70,7 +68,7 @@ func TestConformanceOnGVisor(t *testing.T) {
 		}
 	}
 	h := harness(t, instance(t), options)
-	h.Lanes, h.Options.Only = []backendtest.Lane{backendtest.LaneDirect}, only
+	h.Options.Only = only
 	backendtest.Run(t, h)
 }
 

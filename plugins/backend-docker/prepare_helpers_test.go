@@ -98,7 +98,7 @@ var preparedBefore struct {
 // forgetPrepared makes forgetAllPrepared remove the images that are prepared from now on.
 func forgetPrepared(t testing.TB, b *Backend) {
 	t.Helper()
-	if isSecond() || os.Getenv(dockertest.Variable) != "" {
+	if os.Getenv(dockertest.Variable) != "" {
 		return // the first process removes the images of both, and a shared daemon's end those of all
 	}
 	preparedBefore.once.Do(func() {

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,9 @@ import (
 	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
+	"github.com/python-executor/python-executor/core/runner/agent"
+	"github.com/python-executor/python-executor/core/runner/binary"
+	"github.com/python-executor/python-executor/core/runner/toldtest"
 )
 
 // TestConformance holds this backend to the law, with a package index of the test's own. The lane of a plugin process also has
@@ -45,8 +49,12 @@ func TestConformance(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	lanes := []backendtest.LaneRules{{Lane: backendtest.LaneDirect}, backendtest.SecondProcess}
+	if os.Getenv(asNobody) != "" {
+		lanes = []backendtest.LaneRules{withoutRoot()}
+	}
 	backendtest.Run(t, backendtest.Harness{
-		Lanes: []backendtest.Lane{backendtest.LaneDirect, backendtest.LaneProcess},
+		Lanes: lanes,
 		New: func(t *testing.T) executor.Backend {
 			b, err := Factory(t.Context(), plugin.Configure{Name: "uv", Instance: "law", Options: options})
 			if err != nil {
@@ -59,9 +67,38 @@ func TestConformance(t *testing.T) {
 			Requirement: backendtest.Requirement{Text: "pyexec-probe<2", Import: "pyexec_probe", Version: "1.2.3", Resolved: "pyexec-probe==1.2.3"},
 			Leftovers:   func() []string { return lastingLeftovers(filepath.Join(cache, "work")) },
 
-			NetworkAddress: own,
+			NetworkAddress: own, Expire: expire(t),
 		},
 	})
+}
+
+// asNobody is a variable of the environment of the process that lawWithoutRoot starts.
+const asNobody = "PYEXEC_TEST_AS_NOBODY"
+
+// withoutRoot is the lane of the law without root.
+func withoutRoot() backendtest.LaneRules {
+	lane := backendtest.LaneRules{Lane: backendtest.LaneDirect, Why: "without root only the sandbox is another one: limits, stopping, and what a program can reach"}
+	for _, r := range backendtest.Rules() {
+		id := r[0]
+		limits, stopping, abuse := strings.HasPrefix(id, "BE-3"), strings.HasPrefix(id, "BE-4"), strings.HasPrefix(id, "BE-2") && len(id) == len("BE-200")
+		if limits || stopping || abuse || slices.Contains([]string{"BE-01", "BE-15", "BE-50", "BE-61", "BE-70", "BE-75", "SE-01", "SE-10", "SE-12", "SE-17", "SE-25", "SE-43", "SE-48"}, id) {
+			lane.Gate = append(lane.Gate, id)
+		}
+	}
+	return lane
+}
+
+// expire returns what lets a limit come, or nil if the runner is the embedded one, which is not of this test.
+func expire(t *testing.T) func(string, backendtest.Limit) {
+	if binary.Bytes() != nil {
+		return nil
+	}
+	return func(id string, limit backendtest.Limit) {
+		if toldtest.Tell(t, id, agent.LimitTimeout); limit == backendtest.LimitGrace {
+			toldtest.Tell(t, id, agent.LimitGrace)
+			toldtest.Tell(t, id, agent.LimitLast)
+		}
+	}
 }
 
 // ownAddress returns an address of this host that is not loopback, or "".
@@ -188,7 +225,7 @@ func lawWithoutRoot(t *testing.T) (judge func(*testing.T)) {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run", "^(TestConformance|"+boxTests+")$/^direct$", "-test.v")
-	cmd.Env = []string{"PATH=" + filepath.Join(home, "bin") + ":" + defaultPath, "HOME=" + home, "TMPDIR=" + home}
+	cmd.Env = []string{asNobody + "=1", "PYEXEC_TEST_LONG=" + os.Getenv("PYEXEC_TEST_LONG"), "PATH=" + filepath.Join(home, "bin") + ":" + defaultPath, "HOME=" + home, "TMPDIR=" + home}
 	if needtest.Required(needtest.Box) {
 		cmd.Env = append(cmd.Env, "PYEXEC_TEST_REQUIRE="+needtest.Box)
 	}

@@ -1,7 +1,9 @@
 package backendtest_test
 
 import (
+	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -54,6 +56,43 @@ func TestTheContractAndTheSuitesHaveTheSameRules(t *testing.T) {
 	for id := range checked {
 		if _, ok := written[id]; !ok {
 			t.Errorf("%s is a case without a rule in docs/contract.md", id)
+		}
+	}
+}
+
+// TestTheGateRunsEachRule reads what the suites of a gate have recorded. Each rule about backends must have run on at least one backend,
+// and not only have been skipped. It runs after all suites, and else does nothing.
+func TestTheGateRunsEachRule(t *testing.T) {
+	dir := os.Getenv(backendtest.RecordVariable)
+	if dir == "" || os.Getenv("PYEXEC_TEST_RULES_END") == "" {
+		t.Skip("the gate runs it at its end")
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.rules"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs, lanes := map[string]int{}, map[string]int{}
+	for _, name := range files {
+		raw, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(raw)) {
+			if f := strings.Fields(line); len(f) == 4 && f[3] == "run" {
+				runs[f[0]]++
+				lanes[f[1]+" "+f[2]]++
+			}
+		}
+	}
+	total := 0
+	for _, lane := range slices.Sorted(maps.Keys(lanes)) {
+		t.Logf("%-24s %4d rule-runs", lane, lanes[lane])
+		total += lanes[lane]
+	}
+	t.Logf("%-24s %4d rule-runs", "all", total)
+	for _, r := range backendtest.Rules() {
+		if runs[r[0]] == 0 && !strings.HasPrefix(r[0], "PL-") { // TestAnHonestPluginKeepsTheRulesOfPlugins has those
+			t.Errorf("no suite of this gate has run %s %s", r[0], r[1])
 		}
 	}
 }

@@ -70,6 +70,7 @@ func TestTheFakeKeepsTheLawOfSessions(t *testing.T) {
 					last = nil
 					return plugintest.Process(t, "fake", section)
 				},
+				Lanes:   []backendtest.LaneRules{{Lane: backendtest.LaneDirect}, {Lane: backendtest.LaneWire}, backendtest.SecondProcess},
 				Virtual: true,
 				Options: options,
 			})

@@ -30,6 +30,7 @@ func TestTheFakeKeepsTheLaw(t *testing.T) {
 	backendtest.Run(t, backendtest.Harness{
 		New:     func(*testing.T) executor.Backend { return fake.New(fake.Options{}) },
 		Process: func(t *testing.T) *plugintest.Plugin { return plugintest.Process(t, "fake", nil) },
+		Lanes:   []backendtest.LaneRules{{Lane: backendtest.LaneDirect}, {Lane: backendtest.LaneWire}, backendtest.SecondProcess},
 		Virtual: true,
 		Options: fakeOptions(),
 	})

@@ -3,12 +3,18 @@
 package backendtest
 
 import (
+	"errors"
+	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
 )
 
@@ -23,9 +29,8 @@ type Harness struct {
 	// Abandon simulates the death of the Backend that New returned last, and returns its successor. It is for Backends with
 	// Capabilities.Attach. nil: the rules about a successor are skipped.
 	Abandon func(t *testing.T) executor.Backend
-	// Lanes are the lanes to run. A Backend that passes in all lanes may be tested in one lane in a further environment.
-	// Default: all.
-	Lanes []Lane
+	// Lanes are the lanes to run, with their rules. Default: the direct lane with all rules.
+	Lanes []LaneRules
 	// Virtual runs the direct lane and the wire lane in bubbles of testing/synctest, where waiting takes no time and load changes
 	// nothing. It is for a Backend whose goroutines wait for nothing outside of this process. New and Abandon are called in the
 	// bubble. Each rule's result becomes a subtest after the whole lane has run.
@@ -33,23 +38,52 @@ type Harness struct {
 	Options
 }
 
+// LaneRules are the rules that a lane runs.
+type LaneRules struct {
+	Lane Lane
+	// Gate are the ids of the rules that the lane runs by the gate, beside the watched rules. A long part (package needtest) runs
+	// all rules. nil: the gate runs all rules, too. One lane of each Backend has nil. A lane without rules is left out of the gate.
+	Gate []string
+	// Why says why the other rules can find nothing in this lane that another lane of the gate does not find.
+	Why string
+}
+
+// SecondWire is the wire lane of a Backend that runs all rules in the direct lane, and has Attach.
+var SecondWire = LaneRules{
+	Lane: LaneWire, Gate: []string{"BE-82", "BE-85", "SE-45", "SE-47"},
+	Why: "the fake holds the wire to all rules, with every message; a real backend adds that it dies behind the wire",
+}
+
+// SecondProcess is the process lane of a Backend that runs all rules in the direct lane.
+var SecondProcess = LaneRules{
+	Lane: LaneProcess,
+	Gate: []string{
+		// What a process of its own changes: its environment, what it prepares, Executions at once, goroutines of both sides, its end, the
+		// system's folders for temporary files.
+		"BE-15", "BE-50", "BE-60", "BE-62", "BE-71", "BE-83", "BE-84", "BE-224", "SE-46",
+		// Of each kind of message one rule: a program, its input, its output, its files, a limit, a cancel, a refusal, a session.
+		"BE-01", "BE-10", "BE-16", "BE-22", "BE-23", "BE-24", "BE-30", "BE-42", "BE-74", "SE-01",
+	},
+	Why: "what a program may do does not depend on the process that started it, and the fake holds the wire to all rules",
+}
+
 // Run runs the suite on h in its lanes, one subtest per lane and rule.
 func Run(t *testing.T, h Harness) {
 	t.Setenv(canary, "leaked") // for BE-15; must be set before any backend or plugin starts
-	h.lane(t, LaneDirect, func(t *testing.T) (*suite, func()) {
+	h.lane(t, LaneDirect, func(t *testing.T, o Options) (*suite, func()) {
 		b := h.New(t)
-		return newSuite(b, LaneDirect, h.Options, h.successor(t, nil)), func() { closeBackend(t, b) }
+		return newSuite(b, LaneDirect, o, h.successor(t, nil)), func() { closeBackend(t, b) }
 	})
-	h.lane(t, LaneWire, func(t *testing.T) (*suite, func()) {
+	h.lane(t, LaneWire, func(t *testing.T, o Options) (*suite, func()) {
 		inner := h.New(t)
 		wired := func(b executor.Backend) executor.Backend { return plugintest.Wire(t, b) }
-		return newSuite(wired(inner), LaneWire, h.Options, h.successor(t, wired)), func() { closeBackend(t, inner) }
+		return newSuite(wired(inner), LaneWire, o, h.successor(t, wired)), func() { closeBackend(t, inner) }
 	})
-	h.lane(t, LaneProcess, func(t *testing.T) (*suite, func()) {
+	h.lane(t, LaneProcess, func(t *testing.T, o Options) (*suite, func()) {
 		if h.Process == nil {
 			t.Skip("the Harness has no Process function")
 		}
-		s := newSuite(h.Process(t).Backend, LaneProcess, h.Options, nil)
+		s := newSuite(h.Process(t).Backend, LaneProcess, o, nil)
 		s.victim = func() (executor.Backend, func()) {
 			p := h.Process(t)
 			return p.Backend, p.Kill
@@ -59,27 +93,46 @@ func Run(t *testing.T, h Harness) {
 }
 
 // lane runs a lane, unless h leaves it out. open makes the lane's suite, and returns what closes it.
-func (h Harness) lane(t *testing.T, l Lane, open func(t *testing.T) (s *suite, close func())) {
-	if len(h.Lanes) > 0 && !slices.Contains(h.Lanes, l) {
+func (h Harness) lane(t *testing.T, l Lane, open func(t *testing.T, o Options) (s *suite, close func())) {
+	lanes := h.Lanes
+	if len(lanes) == 0 {
+		lanes = []LaneRules{{Lane: LaneDirect}}
+	}
+	at := slices.IndexFunc(lanes, func(r LaneRules) bool { return r.Lane == l })
+	if at < 0 {
 		return
 	}
+	o, gate, why := h.Options, lanes[at].Gate, lanes[at].Why
+	if gate != nil && !needtest.IsLong() {
+		o.Only = nil
+		for _, r := range allRules() {
+			if (r.Check == nil || slices.Contains(gate, r.ID)) && (len(h.Only) == 0 || slices.Contains(h.Only, r.ID)) {
+				o.Only = append(o.Only, r.ID)
+			}
+		}
+	}
 	t.Run(string(l), func(t *testing.T) {
+		if gate != nil && len(gate) == 0 {
+			needtest.Long(t, why)
+		}
 		if !h.Virtual || l == LaneProcess {
-			s, end := open(t)
+			s, end := open(t, o)
 			defer end()
 			for _, r := range s.rules() {
-				t.Run(r.String(), func(t *testing.T) { s.check(t.Context(), r).report(t) })
+				t.Run(r.String(), func(t *testing.T) { s.check(t.Context(), r).report(t, s) })
 			}
 			return
 		}
 		var results []RuleResult
+		var s *suite
 		synctest.Test(t, func(t *testing.T) {
-			s, end := open(t)
+			var end func()
+			s, end = open(t, o)
 			defer end()
 			results = s.checkAll(t.Context())
 		})
 		for _, r := range results {
-			t.Run(r.ID+" "+r.Name, r.report)
+			t.Run(r.ID+" "+r.Name, func(t *testing.T) { r.report(t, s) })
 		}
 	})
 }
@@ -105,8 +158,32 @@ func closeBackend(t *testing.T, b executor.Backend) {
 	}
 }
 
+// RecordVariable names a folder in which Run records each rule that it has run, or skipped: lines of rule, backend, lane and "run" or
+// "skipped", in a file for each process. The gate sets it, and checks at its end that each rule was run (TestTheGateRunsEachRule).
+const RecordVariable = "PYEXEC_TEST_RULES"
+
+func (r RuleResult) record(s *suite) error {
+	dir := os.Getenv(RecordVariable)
+	if dir == "" {
+		return nil
+	}
+	how := "run"
+	if r.Skipped != "" {
+		how = "skipped"
+	}
+	f, err := os.OpenFile(filepath.Join(dir, strconv.Itoa(os.Getpid())+".rules"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644) //nolint:gosec // the gate reads it
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(f, r.ID, s.info.Type, s.lane, how)
+	return errors.Join(err, f.Close())
+}
+
 // report makes a result the result of a test.
-func (r RuleResult) report(t *testing.T) {
+func (r RuleResult) report(t *testing.T, s *suite) {
+	if err := r.record(s); err != nil {
+		t.Error(err)
+	}
 	for _, line := range r.Log {
 		t.Log(line)
 	}

@@ -158,6 +158,7 @@ func TestALaterBackendFollowsWhatItsPredecessorLeft(t *testing.T) {
 			last = last.Abandon()
 			return last
 		},
+		Lanes:   []backendtest.LaneRules{{Lane: backendtest.LaneDirect}, {Lane: backendtest.LaneWire}},
 		Virtual: true,
 		Options: options,
 	})

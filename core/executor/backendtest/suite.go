@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -73,7 +74,7 @@ func newSuite(b executor.Backend, lane Lane, o Options, successor func() executo
 		lane:       lane,
 		options:    o,
 		successor:  successor,
-		tag:        rand.Text()[:16],
+		tag:        strings.ToLower(rand.Text()[:16]),
 		violations: map[string][]string{},
 		seen:       map[string]bool{},
 	}

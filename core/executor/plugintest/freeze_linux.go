@@ -7,7 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 // Freeze stops a process with SIGSTOP and returns when all of its threads have stopped. Until the thread that got the signal has had
@@ -17,11 +18,7 @@ func Freeze(t testing.TB, pid int) {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatalf("stop process %d: %v", pid, err)
 	}
-	for end := time.Now().Add(grace); !isStopped(pid); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("process %d does not stop", pid)
-		}
-	}
+	awaittest.Until(t, "the stop of process "+strconv.Itoa(pid), func() bool { return isStopped(pid) })
 }
 
 func isStopped(pid int) bool {

@@ -22,19 +22,16 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/executor/wire"
 )
-
-// grace bounds the start and the draining of a plugin.
-const grace = 30 * time.Second
 
 // Main runs the plugin and exits if this process was started as one; else it returns at once. factories holds the
 // plugin types that Process may name.
@@ -150,9 +147,7 @@ func Start(t testing.TB, c plugin.Configure) (*Plugin, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), grace)
-	defer cancel()
-	process, err := plugin.Launch(ctx, plugin.LaunchOptions{
+	process, err := plugin.Launch(awaittest.Context(t), plugin.LaunchOptions{
 		Path: path, Args: args, RunDir: shortDir(t), Configure: c, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		// A data race ends the plugin, so that the test fails.
 		Env: []string{"GORACE=halt_on_error=1 atexit_sleep_ms=50"},
@@ -172,9 +167,9 @@ func stop(t testing.TB, p *plugin.Process) {
 		return
 	default:
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), grace)
-	defer cancel()
-	if err := p.Drain(ctx); err != nil {
+	drained := make(chan error, 1)
+	go func() { drained <- p.Drain(context.WithoutCancel(t.Context())) }()
+	if err := awaittest.Recv(t, "the drain of a plugin", drained); err != nil {
 		t.Errorf("drain plugin %d: %v", p.PID(), err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 func appendCases() []storeCase {
@@ -34,7 +35,7 @@ func appendNumbers(t *testing.T, s executor.Store) {
 		wg.Go(func() {
 			for range rounds {
 				pair := []executor.Event{{Seq: 77, Time: time.Unix(0, 0), Body: executor.Progress{Message: "a"}}, {Body: executor.Progress{Message: "b"}}}
-				if err := s.Append(bounded(t), newID(1), pair...); err != nil {
+				if err := s.Append(awaittest.Context(t), newID(1), pair...); err != nil {
 					t.Errorf("Append: %v", err)
 				}
 			}
@@ -94,7 +95,7 @@ func appendAllOrNothing(t *testing.T, s executor.Store) {
 	refused := func(name string, want executor.Code, events ...executor.Event) {
 		t.Helper()
 		before := get(t, s, newID(1))
-		wantCode(t, name, s.Append(bounded(t), newID(1), events...), want)
+		wantCode(t, name, s.Append(awaittest.Context(t), newID(1), events...), want)
 		if after := get(t, s, newID(1)); !reflect.DeepEqual(before, after) {
 			t.Errorf("%s: the head changed to %+v", name, after)
 		}
@@ -104,7 +105,7 @@ func appendAllOrNothing(t *testing.T, s executor.Store) {
 	refused("no body", executor.Invalid, more, executor.Event{})
 	refused("a Finished that is not terminal", executor.Invalid, more, executor.Event{Body: executor.Finished{}})
 	refused("no events", "")
-	if err := s.Append(bounded(t), newID(1), more, done); err != nil {
+	if err := s.Append(awaittest.Context(t), newID(1), more, done); err != nil {
 		t.Fatal(err)
 	}
 	refused("after Finished", executor.Conflict, more)
@@ -157,14 +158,14 @@ func roundTrip(t *testing.T, s executor.Store) {
 
 func createWithEvents(t *testing.T, s executor.Store) {
 	refused := []executor.Event{{Body: executor.Queued{}}, {Body: finished(executor.StatusSucceeded)}, {Body: executor.Progress{}}}
-	_, _, err := s.Create(bounded(t), newRecord(1), refused...)
+	_, _, err := s.Create(awaittest.Context(t), newRecord(1), refused...)
 	wantCode(t, "Create with an event behind Finished", err, executor.Conflict)
-	_, err = s.Get(bounded(t), newID(1))
+	_, err = s.Get(awaittest.Context(t), newID(1))
 	wantCode(t, "Get of what was not created", err, executor.NotFound)
 
 	r := newRecord(1)
 	data := []byte("abc")
-	got, created, err := s.Create(bounded(t), r, executor.Event{Seq: 7, Body: executor.Queued{Position: 2}},
+	got, created, err := s.Create(awaittest.Context(t), r, executor.Event{Seq: 7, Body: executor.Queued{Position: 2}},
 		executor.Event{Body: executor.Output{Stream: executor.Stdout, Data: data}})
 	if err != nil || !created {
 		t.Fatalf("Create = created %t, error %v", created, err)
@@ -197,11 +198,11 @@ func logBytes(t *testing.T, s executor.Store) {
 		}
 		last = r.LogBytes
 	}
-	page, err := s.List(bounded(t), executor.Filter{})
+	page, err := s.List(awaittest.Context(t), executor.Filter{})
 	if err != nil || page[0].LogBytes != last {
 		t.Errorf("List says %d bytes, Get %d, error %v", page[0].LogBytes, last, err)
 	}
-	updated, err := s.Update(bounded(t), newID(1), func(u *executor.Record) { u.LogBytes = 0 })
+	updated, err := s.Update(awaittest.Context(t), newID(1), func(u *executor.Record) { u.LogBytes = 0 })
 	if err != nil || updated.LogBytes != last {
 		t.Errorf("Update made it %d bytes, want %d, error %v", updated.LogBytes, last, err)
 	}
@@ -213,16 +214,16 @@ func noCrossTalk(t *testing.T, s executor.Store) {
 	for i := range n {
 		wg.Go(func() {
 			r := newRecord(i)
-			if _, _, err := s.Create(bounded(t), r); err != nil {
+			if _, _, err := s.Create(awaittest.Context(t), r); err != nil {
 				t.Errorf("Create: %v", err)
 				return
 			}
 			for j := range rounds {
-				if err := s.Append(bounded(t), r.ID, executor.Event{Body: output(int64(j)*32, r.ID)}); err != nil {
+				if err := s.Append(awaittest.Context(t), r.ID, executor.Event{Body: output(int64(j)*32, r.ID)}); err != nil {
 					t.Errorf("Append: %v", err)
 				}
 			}
-			if err := s.Append(bounded(t), r.ID, executor.Event{Body: finished(executor.StatusSucceeded)}); err != nil {
+			if err := s.Append(awaittest.Context(t), r.ID, executor.Event{Body: finished(executor.StatusSucceeded)}); err != nil {
 				t.Errorf("Append: %v", err)
 			}
 		})
@@ -249,9 +250,9 @@ func finishedRace(t *testing.T, s executor.Store) {
 	for i := range 8 {
 		wg.Go(func() {
 			for {
-				err := s.Append(bounded(t), newID(1), executor.Event{Body: executor.Progress{}})
+				err := s.Append(awaittest.Context(t), newID(1), executor.Event{Body: executor.Progress{}})
 				if i%2 == 0 && err == nil {
-					err = s.Append(bounded(t), newID(1), executor.Event{Body: finished(executor.StatusKilled)})
+					err = s.Append(awaittest.Context(t), newID(1), executor.Event{Body: finished(executor.StatusKilled)})
 					if err == nil {
 						wins.Add(1)
 					}

@@ -16,6 +16,7 @@ import (
 	"testing/iotest"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 type blobCase struct {
@@ -52,7 +53,7 @@ func RunBlobs(t *testing.T, open func(t *testing.T) executor.Blobs) {
 
 func put(t *testing.T, b executor.Blobs, key, content string) executor.BlobInfo {
 	t.Helper()
-	info, err := b.Put(bounded(t), key, strings.NewReader(content), 0, false)
+	info, err := b.Put(awaittest.Context(t), key, strings.NewReader(content), 0, false)
 	if err != nil {
 		t.Fatalf("Put(%s): %v", key, err)
 	}
@@ -61,7 +62,7 @@ func put(t *testing.T, b executor.Blobs, key, content string) executor.BlobInfo 
 
 func content(t *testing.T, b executor.Blobs, key string) string {
 	t.Helper()
-	s, err := b.Open(bounded(t), key)
+	s, err := b.Open(awaittest.Context(t), key)
 	if err != nil {
 		t.Fatalf("Open(%s): %v", key, err)
 	}
@@ -90,7 +91,7 @@ func readSource(t *testing.T, s *executor.Source) string {
 func keys(t *testing.T, b executor.Blobs, prefix string) []string {
 	t.Helper()
 	var found []string
-	for info, err := range b.List(bounded(t), prefix) {
+	for info, err := range b.List(awaittest.Context(t), prefix) {
 		if err != nil {
 			t.Fatalf("List: %v", err)
 		}
@@ -108,7 +109,7 @@ func putThenOpen(t *testing.T, b executor.Blobs) {
 	for i, text := range []string{"", "x", big} {
 		for _, durable := range []bool{false, true} {
 			key := fmt.Sprintf("a/b.c/d_e-%d%t", i, durable)
-			info, err := b.Put(bounded(t), key, iotest.HalfReader(strings.NewReader(text)), 0, durable)
+			info, err := b.Put(awaittest.Context(t), key, iotest.HalfReader(strings.NewReader(text)), 0, durable)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -126,7 +127,7 @@ func putThenOpen(t *testing.T, b executor.Blobs) {
 
 func putReplaces(t *testing.T, b executor.Blobs) {
 	put(t, b, "k", "old content")
-	s, err := b.Open(bounded(t), "k")
+	s, err := b.Open(awaittest.Context(t), "k")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,16 +152,16 @@ func putFails(t *testing.T, b executor.Blobs) {
 	put(t, b, "k", "old")
 	broken := errors.New("the client went away")
 	for _, key := range []string{"k", "fresh/k"} {
-		_, err := b.Put(bounded(t), key, io.MultiReader(strings.NewReader("half"), iotest.ErrReader(broken)), 0, true)
+		_, err := b.Put(awaittest.Context(t), key, io.MultiReader(strings.NewReader("half"), iotest.ErrReader(broken)), 0, true)
 		if !errors.Is(err, broken) {
 			t.Errorf("Put from a broken reader gave %v", err)
 		}
-		ctx, cancel := context.WithCancelCause(bounded(t))
+		ctx, cancel := context.WithCancelCause(awaittest.Context(t))
 		_, err = b.Put(ctx, key, io.MultiReader(strings.NewReader("half"), endCtx{cancel}, strings.NewReader("more")), 0, true)
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("Put with a ctx that ended gave %v", err)
 		}
-		ctx, cancel = context.WithCancelCause(bounded(t))
+		ctx, cancel = context.WithCancelCause(awaittest.Context(t))
 		_, err = b.Put(ctx, key, io.MultiReader(strings.NewReader("half"), endCtx{cancel}), 0, true)
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("Put with a ctx that ended with the last byte gave %v", err)
@@ -184,10 +185,10 @@ func (e endCtx) Read([]byte) (int, error) {
 func putBounded(t *testing.T, b executor.Blobs) {
 	put(t, b, "k", "old")
 	for size, want := range map[int]executor.Code{9: "", 10: "", 11: executor.Exhausted, 100_000: executor.Exhausted} {
-		_, err := b.Put(bounded(t), fmt.Sprintf("size-%d", size), bytes.NewReader(make([]byte, size)), 10, false)
+		_, err := b.Put(awaittest.Context(t), fmt.Sprintf("size-%d", size), bytes.NewReader(make([]byte, size)), 10, false)
 		wantCode(t, fmt.Sprintf("Put of %d bytes of at most 10", size), err, want)
 	}
-	_, err := b.Put(bounded(t), "k", strings.NewReader("eleven bytes"), 10, false)
+	_, err := b.Put(awaittest.Context(t), "k", strings.NewReader("eleven bytes"), 10, false)
 	wantCode(t, "Put over an older blob", err, executor.Exhausted)
 	if got := keys(t, b, ""); !slices.Equal(got, []string{"k", "size-10", "size-9"}) {
 		t.Errorf("blobs after bounded Puts: %v", got)
@@ -200,11 +201,11 @@ func putBounded(t *testing.T, b executor.Blobs) {
 func keysChecked(t *testing.T, b executor.Blobs) {
 	for _, key := range []string{"", "/", "/a", "a/", "a//b", ".", "..", "../a", "a/..", "a/./b", "a/../../b", "A", "a b", "a\x00b", "ä", "a\\b",
 		"a/" + strings.Repeat("x", 300), strings.Repeat("a/", 2000) + "a"} {
-		_, err := b.Put(bounded(t), key, strings.NewReader("x"), 0, false)
+		_, err := b.Put(awaittest.Context(t), key, strings.NewReader("x"), 0, false)
 		wantCode(t, fmt.Sprintf("Put(%.20q)", key), err, executor.Invalid)
-		_, err = b.Open(bounded(t), key)
+		_, err = b.Open(awaittest.Context(t), key)
 		wantCode(t, fmt.Sprintf("Open(%.20q)", key), err, executor.NotFound)
-		if err := b.Delete(bounded(t), key); err != nil {
+		if err := b.Delete(awaittest.Context(t), key); err != nil {
 			t.Errorf("Delete(%.20q): %v", key, err)
 		}
 	}
@@ -213,7 +214,7 @@ func keysChecked(t *testing.T, b executor.Blobs) {
 		if got := content(t, b, key); got != key {
 			t.Errorf("%q holds %q", key, got)
 		}
-		if err := b.Delete(bounded(t), key); err != nil {
+		if err := b.Delete(awaittest.Context(t), key); err != nil {
 			t.Error(err)
 		}
 	}
@@ -224,7 +225,7 @@ func keysChecked(t *testing.T, b executor.Blobs) {
 
 func sourceReplayable(t *testing.T, b executor.Blobs) {
 	put(t, b, "k", "content")
-	s, err := b.Open(bounded(t), "k")
+	s, err := b.Open(awaittest.Context(t), "k")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +260,7 @@ func sourceReplayable(t *testing.T, b executor.Blobs) {
 func openNothing(t *testing.T, b executor.Blobs) {
 	put(t, b, "a/b", "x")
 	for _, key := range []string{"c", "a", "a/b/c", "a/bc"} {
-		_, err := b.Open(bounded(t), key)
+		_, err := b.Open(awaittest.Context(t), key)
 		wantCode(t, "Open("+key+")", err, executor.NotFound)
 	}
 }
@@ -267,7 +268,7 @@ func openNothing(t *testing.T, b executor.Blobs) {
 func deleteBlob(t *testing.T, b executor.Blobs) {
 	put(t, b, "a/b", "content")
 	put(t, b, "a/c", "other")
-	s, err := b.Open(bounded(t), "a/b")
+	s, err := b.Open(awaittest.Context(t), "a/b")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +277,7 @@ func deleteBlob(t *testing.T, b executor.Blobs) {
 		t.Fatal(err)
 	}
 	for _, key := range []string{"a/b", "a/b", "never", "a", "a/b/c"} {
-		if err := b.Delete(bounded(t), key); err != nil {
+		if err := b.Delete(awaittest.Context(t), key); err != nil {
 			t.Errorf("Delete(%s): %v", key, err)
 		}
 	}
@@ -286,7 +287,7 @@ func deleteBlob(t *testing.T, b executor.Blobs) {
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
-	_, err = b.Open(bounded(t), "a/b")
+	_, err = b.Open(awaittest.Context(t), "a/b")
 	wantCode(t, "Open after Delete", err, executor.NotFound)
 	_, err = s.Open()
 	wantCode(t, "opening a source again after Delete", err, executor.NotFound)
@@ -308,13 +309,13 @@ func listBlobs(t *testing.T, b executor.Blobs) {
 			t.Errorf("List(%q) has %v, want %v", prefix, got, want)
 		}
 	}
-	for info, err := range b.List(bounded(t), "a/c") {
+	for info, err := range b.List(awaittest.Context(t), "a/c") {
 		if err != nil || info.SizeBytes != 5 {
 			t.Errorf("List says %+v, error %v", info, err)
 		}
 	}
 	rounds := 0
-	for _, err := range b.List(bounded(t), "") {
+	for _, err := range b.List(awaittest.Context(t), "") {
 		if rounds++; err != nil {
 			t.Error(err)
 		}
@@ -326,7 +327,7 @@ func listBlobs(t *testing.T, b executor.Blobs) {
 	writing, proceed := io.Pipe()
 	done := make(chan error)
 	go func() {
-		_, err := b.Put(bounded(t), "a/late", writing, 0, false)
+		_, err := b.Put(awaittest.Context(t), "a/late", writing, 0, false)
 		done <- err
 	}()
 	if _, err := proceed.Write([]byte("half")); err != nil {
@@ -348,7 +349,7 @@ func putRace(t *testing.T, b executor.Blobs) {
 	for i := range 8 {
 		wg.Go(func() {
 			text := strings.Repeat(fmt.Sprint(i), 50_000)
-			if _, err := b.Put(bounded(t), "a/k", strings.NewReader(text), 0, i%2 == 0); err != nil {
+			if _, err := b.Put(awaittest.Context(t), "a/k", strings.NewReader(text), 0, i%2 == 0); err != nil {
 				t.Errorf("Put: %v", err)
 			}
 		})

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 type durableCase struct {
@@ -72,7 +73,7 @@ func reopenKeeps(t *testing.T, open func() (executor.Store, error)) {
 	var wantLog []executor.Event
 	session(t, open, func(s executor.Store) {
 		roundTrip(t, s)
-		if _, err := s.Update(bounded(t), newID(1), func(u *executor.Record) { u.ArtifactsBlob, u.Attempts = "a", 2 }); err != nil {
+		if _, err := s.Update(awaittest.Context(t), newID(1), func(u *executor.Record) { u.ArtifactsBlob, u.Attempts = "a", 2 }); err != nil {
 			t.Fatal(err)
 		}
 		wantHead, wantLog = get(t, s, newID(1)), replay(t, s, newID(1), 0)
@@ -97,16 +98,16 @@ func reopenPurged(t *testing.T, open func() (executor.Store, error)) {
 		appendAll(t, s, r.ID, executor.Queued{}, finished(executor.StatusSucceeded))
 	})
 	session(t, open, func(s executor.Store) {
-		if err := s.Delete(bounded(t), r.ID); err != nil {
+		if err := s.Delete(awaittest.Context(t), r.ID); err != nil {
 			t.Fatal(err)
 		}
 	})
 	session(t, open, func(s executor.Store) {
-		_, err := s.Get(bounded(t), r.ID)
+		_, err := s.Get(awaittest.Context(t), r.ID)
 		wantCode(t, "Get", err, executor.Purged)
 		r.ID = newID(2)
 		create(t, s, r)
-		page, err := s.List(bounded(t), executor.Filter{})
+		page, err := s.List(awaittest.Context(t), executor.Filter{})
 		if err != nil || len(page) != 1 || page[0].ID != newID(2) {
 			t.Errorf("List has %d records, error %v", len(page), err)
 		}
@@ -136,17 +137,17 @@ func reopenGoesOn(t *testing.T, open func() (executor.Store, error)) {
 		if len(events) != sessions*10+1 {
 			t.Errorf("%d events, want %d", len(events), sessions*10+1)
 		}
-		wantCode(t, "Append after Finished", s.Append(bounded(t), newID(1), executor.Event{Body: executor.Queued{}}), executor.Conflict)
+		wantCode(t, "Append after Finished", s.Append(awaittest.Context(t), newID(1), executor.Event{Body: executor.Queued{}}), executor.Conflict)
 	})
 	session(t, open, func(s executor.Store) {
-		wantCode(t, "Append after Finished", s.Append(bounded(t), newID(1), executor.Event{Body: executor.Queued{}}), executor.Conflict)
+		wantCode(t, "Append after Finished", s.Append(awaittest.Context(t), newID(1), executor.Event{Body: executor.Queued{}}), executor.Conflict)
 	})
 }
 
 func reopenIndexes(t *testing.T, open func() (executor.Store, error)) {
 	session(t, open, func(s executor.Store) { listFilters(t, s) })
 	session(t, open, func(s executor.Store) {
-		page, err := s.List(bounded(t), executor.Filter{Owner: "ann", Statuses: []executor.Status{executor.StatusRunning}})
+		page, err := s.List(awaittest.Context(t), executor.Filter{Owner: "ann", Statuses: []executor.Status{executor.StatusRunning}})
 		if err != nil || len(page) != 2 || page[0].ID != newID(8) || page[1].ID != newID(2) {
 			t.Errorf("List has %d records, error %v", len(page), err)
 		}
@@ -158,11 +159,11 @@ func reopenIndexes(t *testing.T, open func() (executor.Store, error)) {
 	session(t, open, func(s executor.Store) {
 		r := newRecord(21)
 		r.Spec.IdempotencyKey = "k"
-		got, created, err := s.Create(bounded(t), r)
+		got, created, err := s.Create(awaittest.Context(t), r)
 		if err != nil || created || got.ID != newID(20) {
 			t.Errorf("Create with a known key gave %s, created %t, error %v", got.ID, created, err)
 		}
-		page, err := s.List(bounded(t), executor.Filter{Statuses: []executor.Status{executor.StatusKilled}})
+		page, err := s.List(awaittest.Context(t), executor.Filter{Statuses: []executor.Status{executor.StatusKilled}})
 		if err != nil || len(page) != 1 || page[0].ID != newID(2) {
 			t.Errorf("List has %d records, error %v", len(page), err)
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 func followCases() []storeCase {
@@ -44,7 +45,7 @@ func replayAfter(t *testing.T, s executor.Store) {
 func manyFollowers(t *testing.T, s executor.Store) {
 	const followers, n = 10, 200
 	create(t, s, newRecord(1))
-	ctx := bounded(t)
+	ctx := awaittest.Context(t)
 	var wg sync.WaitGroup
 	logs := make([][]executor.Event, followers)
 	for i := range followers {
@@ -87,7 +88,7 @@ func sleeperWakes(t *testing.T, s executor.Store) {
 	create(t, s, newRecord(1))
 	seen := make(chan uint64)
 	var wg sync.WaitGroup
-	ctx := bounded(t)
+	ctx := awaittest.Context(t)
 	wg.Go(func() {
 		defer close(seen)
 		for e, err := range s.Events(ctx, newID(1), 0) {
@@ -118,7 +119,7 @@ func sleeperWakes(t *testing.T, s executor.Store) {
 func ctxEndsSleeper(t *testing.T, s executor.Store) {
 	create(t, s, newRecord(1))
 	appendAll(t, s, newID(1), executor.Queued{})
-	ctx, cancel := context.WithCancelCause(bounded(t))
+	ctx, cancel := context.WithCancelCause(awaittest.Context(t))
 	next := pull(ctx, t, s, newID(1))
 	if e, err, ok := next(); !ok || err != nil || e.Seq != 1 {
 		t.Fatalf("first: %v %v %t", e, err, ok)
@@ -139,7 +140,7 @@ func ctxEndsReader(t *testing.T, s executor.Store) {
 	for range 100 {
 		appendAll(t, s, newID(1), executor.Progress{})
 	}
-	ctx, cancel := context.WithCancelCause(bounded(t))
+	ctx, cancel := context.WithCancelCause(awaittest.Context(t))
 	next := pull(ctx, t, s, newID(1))
 	if _, err, ok := next(); !ok || err != nil {
 		t.Fatalf("first: %v %t", err, ok)
@@ -153,7 +154,7 @@ func ctxEndsReader(t *testing.T, s executor.Store) {
 func stopAndAgain(t *testing.T, s executor.Store) {
 	create(t, s, newRecord(1))
 	appendAll(t, s, newID(1), executor.Queued{}, executor.Progress{}, finished(executor.StatusKilled))
-	events := s.Events(bounded(t), newID(1), 0)
+	events := s.Events(awaittest.Context(t), newID(1), 0)
 	for _, stopAt := range []uint64{1, 2, 3} {
 		for e, err := range events {
 			if err != nil {
@@ -172,7 +173,7 @@ func stopAndAgain(t *testing.T, s executor.Store) {
 func deleteEndsFollowers(t *testing.T, s executor.Store) {
 	create(t, s, newRecord(1))
 	appendAll(t, s, newID(1), executor.Queued{})
-	ctx := bounded(t)
+	ctx := awaittest.Context(t)
 	var wg, ready sync.WaitGroup
 	for range 4 {
 		ready.Add(1)
@@ -198,7 +199,7 @@ func lazyFollower(t *testing.T, s executor.Store) {
 	create(t, s, newRecord(1))
 	create(t, s, newRecord(2))
 	appendAll(t, s, newID(1), executor.Queued{})
-	next := pull(bounded(t), t, s, newID(1))
+	next := pull(awaittest.Context(t), t, s, newID(1))
 	if _, err, ok := next(); !ok || err != nil {
 		t.Fatalf("first: %v %t", err, ok)
 	}
@@ -230,7 +231,7 @@ func lazyFollower(t *testing.T, s executor.Store) {
 func closeEnds(t *testing.T, s executor.Store) {
 	create(t, s, newRecord(1))
 	appendAll(t, s, newID(1), executor.Queued{})
-	ctx := bounded(t)
+	ctx := awaittest.Context(t)
 	ready := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 func recordCases() []storeCase {
@@ -43,7 +44,7 @@ func createTwice(t *testing.T, s executor.Store) {
 	create(t, s, newRecord(1))
 	second := newRecord(1)
 	second.Owner = "bob"
-	_, created, err := s.Create(bounded(t), second)
+	_, created, err := s.Create(awaittest.Context(t), second)
 	wantCode(t, "second Create", err, executor.Conflict)
 	if created {
 		t.Error("the second Create reports created")
@@ -51,7 +52,7 @@ func createTwice(t *testing.T, s executor.Store) {
 	if got := get(t, s, newID(1)); got.Owner != "ann" {
 		t.Errorf("the record now belongs to %s", got.Owner)
 	}
-	_, _, err = s.Create(bounded(t), executor.Record{})
+	_, _, err = s.Create(awaittest.Context(t), executor.Record{})
 	wantCode(t, "Create without an id", err, executor.Invalid)
 }
 
@@ -64,7 +65,7 @@ func idempotentCreate(t *testing.T, s executor.Store) {
 		wg.Go(func() {
 			r := newRecord(i)
 			r.Spec.IdempotencyKey = "k"
-			got, created, err := s.Create(bounded(t), r)
+			got, created, err := s.Create(awaittest.Context(t), r)
 			if err != nil {
 				t.Errorf("Create: %v", err)
 			}
@@ -83,11 +84,11 @@ func idempotentCreate(t *testing.T, s executor.Store) {
 			t.Errorf("got records %s and %s for one key", ids[0], id)
 		}
 	}
-	page, err := s.List(bounded(t), executor.Filter{})
+	page, err := s.List(awaittest.Context(t), executor.Filter{})
 	if err != nil || len(page) != 1 {
 		t.Errorf("List has %d records, error %v", len(page), err)
 	}
-	if got, err := s.ByKey(bounded(t), newRecord(0).Owner, "k"); err != nil || got.ID != ids[0] {
+	if got, err := s.ByKey(awaittest.Context(t), newRecord(0).Owner, "k"); err != nil || got.ID != ids[0] {
 		t.Errorf("ByKey found %q, error %v, want %s", got.ID, err, ids[0])
 	}
 }
@@ -99,14 +100,14 @@ func keyLifetime(t *testing.T, s executor.Store) {
 	other := newRecord(2)
 	other.Owner, other.Spec.IdempotencyKey = "bob", "k"
 	create(t, s, other)
-	if err := s.Delete(bounded(t), first.ID); err != nil {
+	if err := s.Delete(awaittest.Context(t), first.ID); err != nil {
 		t.Fatal(err)
 	}
 	for _, owner := range []string{first.Owner, "nobody"} {
-		_, err := s.ByKey(bounded(t), owner, "k")
+		_, err := s.ByKey(awaittest.Context(t), owner, "k")
 		wantCode(t, "ByKey of "+owner, err, executor.NotFound)
 	}
-	_, err := s.ByKey(bounded(t), first.Owner, "")
+	_, err := s.ByKey(awaittest.Context(t), first.Owner, "")
 	wantCode(t, "ByKey of no key", err, executor.NotFound)
 	again := newRecord(3)
 	again.Spec.IdempotencyKey = "k"
@@ -115,20 +116,20 @@ func keyLifetime(t *testing.T, s executor.Store) {
 
 func unknownAndPurged(t *testing.T, s executor.Store) {
 	create(t, s, newRecord(1))
-	if err := s.Delete(bounded(t), newID(1)); err != nil {
+	if err := s.Delete(awaittest.Context(t), newID(1)); err != nil {
 		t.Fatal(err)
 	}
 	for id, want := range map[string]executor.Code{newID(1): executor.Purged, newID(2): executor.NotFound, "": executor.NotFound} {
-		_, err := s.Get(bounded(t), id)
+		_, err := s.Get(awaittest.Context(t), id)
 		wantCode(t, "Get", err, want)
-		_, err = s.Spec(bounded(t), id)
+		_, err = s.Spec(awaittest.Context(t), id)
 		wantCode(t, "Spec", err, want)
-		_, err = s.Update(bounded(t), id, func(*executor.Record) { t.Error("change was called") })
+		_, err = s.Update(awaittest.Context(t), id, func(*executor.Record) { t.Error("change was called") })
 		wantCode(t, "Update", err, want)
-		err = s.Append(bounded(t), id, executor.Event{Body: executor.Queued{}})
+		err = s.Append(awaittest.Context(t), id, executor.Event{Body: executor.Queued{}})
 		wantCode(t, "Append", err, want)
 		rounds := 0
-		for _, err := range s.Events(bounded(t), id, 0) {
+		for _, err := range s.Events(awaittest.Context(t), id, 0) {
 			rounds++
 			wantCode(t, "Events", err, want)
 		}
@@ -151,17 +152,17 @@ func copies(t *testing.T, s executor.Store) {
 	got.Spec.Args[1], got.Spec.Env["K"], got.Started.Requirements[0] = "changed", "changed", "changed"
 	events := head(t, s, r.ID, 2)
 	events[1].Body.(executor.Output).Data[1] = 'X' //nolint:forcetypeassert // appended above
-	page, err := s.List(bounded(t), executor.Filter{})
+	page, err := s.List(awaittest.Context(t), executor.Filter{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	page[0].Spec.Args[0] = "changed"
-	updated, err := s.Update(bounded(t), r.ID, func(u *executor.Record) { u.Spec.Env["K"] = "changed" })
+	updated, err := s.Update(awaittest.Context(t), r.ID, func(u *executor.Record) { u.Spec.Env["K"] = "changed" })
 	if err != nil {
 		t.Fatal(err)
 	}
 	updated.Spec.Env["K"] = "changed"
-	spec, err := s.Spec(bounded(t), r.ID)
+	spec, err := s.Spec(awaittest.Context(t), r.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +187,7 @@ func listPages(t *testing.T, s executor.Store) {
 		after := ""
 		count := 0
 		for {
-			page, err := s.List(bounded(t), executor.Filter{Limit: limit, After: after})
+			page, err := s.List(awaittest.Context(t), executor.Filter{Limit: limit, After: after})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -206,7 +207,7 @@ func listPages(t *testing.T, s executor.Store) {
 			t.Errorf("limit %d: %d pages down to %d, want %d pages down to 0", limit, count, want+1, pages)
 		}
 	}
-	page, err := s.List(bounded(t), executor.Filter{After: newID(5) + "x", Limit: 1})
+	page, err := s.List(awaittest.Context(t), executor.Filter{After: newID(5) + "x", Limit: 1})
 	if err != nil || len(page) != 1 || page[0].ID != newID(5) {
 		t.Errorf("After an id that does not exist: %d records, error %v", len(page), err)
 	}
@@ -239,7 +240,7 @@ func listFilters(t *testing.T, s executor.Store) {
 		{"one status, paged, behind another status", executor.Filter{Statuses: []executor.Status{executor.StatusRunning}, After: newID(8), Limit: 1}, []int{2}},
 		{"nobody", executor.Filter{Owner: "eve"}, nil},
 	} {
-		page, err := s.List(bounded(t), c.filter)
+		page, err := s.List(awaittest.Context(t), c.filter)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -262,7 +263,7 @@ func updateKeepsFold(t *testing.T, s executor.Store) {
 	create(t, s, r)
 	appendAll(t, s, r.ID, executor.Started{PID: 5}, output(0, "abc"), finished(executor.StatusFailed))
 	before := get(t, s, r.ID)
-	got, err := s.Update(bounded(t), r.ID, func(u *executor.Record) {
+	got, err := s.Update(awaittest.Context(t), r.ID, func(u *executor.Record) {
 		*u = executor.Record{Execution: executor.Execution{ID: "other", Owner: "eve", Backend: "b2", Attempts: 2, LastSeq: 99,
 			Status: executor.StatusQueued, CreatedAt: time.Unix(0, 0)}, LogBytes: 1, WorkspaceBlob: "w", StdinBlob: "s",
 			ArtifactsBlob: "a", Cancelled: true, SpecBytes: 1}
@@ -285,10 +286,10 @@ func updateAtomic(t *testing.T, s executor.Store) {
 	for range workers {
 		wg.Go(func() {
 			for range rounds {
-				if _, err := s.Update(bounded(t), newID(1), func(u *executor.Record) { u.Attempts++ }); err != nil {
+				if _, err := s.Update(awaittest.Context(t), newID(1), func(u *executor.Record) { u.Attempts++ }); err != nil {
 					t.Errorf("Update: %v", err)
 				}
-				if err := s.Append(bounded(t), newID(1), executor.Event{Body: executor.Progress{}}); err != nil {
+				if err := s.Append(awaittest.Context(t), newID(1), executor.Event{Body: executor.Progress{}}); err != nil {
 					t.Errorf("Append: %v", err)
 				}
 			}
@@ -304,16 +305,16 @@ func deleteIdempotent(t *testing.T, s executor.Store) {
 	create(t, s, newRecord(1))
 	create(t, s, newRecord(2))
 	for range 2 {
-		if err := s.Delete(bounded(t), newID(1)); err != nil {
+		if err := s.Delete(awaittest.Context(t), newID(1)); err != nil {
 			t.Errorf("Delete: %v", err)
 		}
 	}
-	if err := s.Delete(bounded(t), newID(7)); err != nil {
+	if err := s.Delete(awaittest.Context(t), newID(7)); err != nil {
 		t.Errorf("Delete of an unknown id: %v", err)
 	}
-	_, err := s.Get(bounded(t), newID(7))
+	_, err := s.Get(awaittest.Context(t), newID(7))
 	wantCode(t, "Get of an id that was deleted but never was", err, executor.NotFound)
-	page, err := s.List(bounded(t), executor.Filter{})
+	page, err := s.List(awaittest.Context(t), executor.Filter{})
 	if err != nil || len(page) != 1 || page[0].ID != newID(2) {
 		t.Errorf("List after Delete: %d records, error %v", len(page), err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 func sessionCases() []storeCase {
@@ -46,14 +47,14 @@ func sessionID(n int) string { return fmt.Sprintf("ctx-%08d-0000-4000-8000-00000
 
 func openSession(t *testing.T, s executor.Store, r executor.SessionRecord) {
 	t.Helper()
-	if err := s.CreateSession(bounded(t), r); err != nil {
+	if err := s.CreateSession(awaittest.Context(t), r); err != nil {
 		t.Fatalf("CreateSession(%s): %v", r.ID, err)
 	}
 }
 
 func getSession(t *testing.T, s executor.Store, id string) executor.SessionRecord {
 	t.Helper()
-	r, err := s.GetSessionRecord(bounded(t), id)
+	r, err := s.GetSessionRecord(awaittest.Context(t), id)
 	if err != nil {
 		t.Fatalf("GetSessionRecord(%s): %v", id, err)
 	}
@@ -62,7 +63,7 @@ func getSession(t *testing.T, s executor.Store, id string) executor.SessionRecor
 
 func listSessions(t *testing.T, s executor.Store, owner string) []string {
 	t.Helper()
-	list, err := s.ListSessionRecords(bounded(t), owner)
+	list, err := s.ListSessionRecords(awaittest.Context(t), owner)
 	if err != nil {
 		t.Fatalf("ListSessionRecords(%q): %v", owner, err)
 	}
@@ -82,11 +83,11 @@ func sessionCreate(t *testing.T, s executor.Store) {
 	}
 	other := newSession(1)
 	other.Owner = "eve"
-	wantCode(t, "CreateSession of an id that exists", s.CreateSession(bounded(t), other), executor.Conflict)
+	wantCode(t, "CreateSession of an id that exists", s.CreateSession(awaittest.Context(t), other), executor.Conflict)
 	if got := getSession(t, s, sessionID(1)); got.Owner != "ann" {
 		t.Error("a create that was refused has changed the session")
 	}
-	wantCode(t, "CreateSession without an id", s.CreateSession(bounded(t), executor.SessionRecord{}), executor.Invalid)
+	wantCode(t, "CreateSession without an id", s.CreateSession(awaittest.Context(t), executor.SessionRecord{}), executor.Invalid)
 	if ids := listSessions(t, s, ""); len(ids) != 2 {
 		t.Errorf("there are %q", ids)
 	}
@@ -95,16 +96,16 @@ func sessionCreate(t *testing.T, s executor.Store) {
 func sessionUnknown(t *testing.T, s executor.Store) {
 	openSession(t, s, newSession(1))
 	for range 2 {
-		if err := s.DeleteSession(bounded(t), sessionID(1)); err != nil {
+		if err := s.DeleteSession(awaittest.Context(t), sessionID(1)); err != nil {
 			t.Errorf("DeleteSession: %v", err)
 		}
 	}
 	for _, id := range []string{sessionID(1), sessionID(2), ""} {
-		_, err := s.GetSessionRecord(bounded(t), id)
+		_, err := s.GetSessionRecord(awaittest.Context(t), id)
 		wantCode(t, "GetSessionRecord", err, executor.NotFound)
-		_, err = s.UpdateSession(bounded(t), id, func(*executor.SessionRecord) { t.Error("change was called") })
+		_, err = s.UpdateSession(awaittest.Context(t), id, func(*executor.SessionRecord) { t.Error("change was called") })
 		wantCode(t, "UpdateSession", err, executor.NotFound)
-		if err := s.DeleteSession(bounded(t), id); err != nil {
+		if err := s.DeleteSession(awaittest.Context(t), id); err != nil {
 			t.Errorf("DeleteSession of an unknown id: %v", err)
 		}
 	}
@@ -118,7 +119,7 @@ func sessionUnknown(t *testing.T, s executor.Store) {
 }
 
 func sessionList(t *testing.T, s executor.Store) {
-	list, err := s.ListSessionRecords(bounded(t), "")
+	list, err := s.ListSessionRecords(awaittest.Context(t), "")
 	if err != nil || len(list) != 0 {
 		t.Errorf("an empty Store lists %d sessions, error %v", len(list), err)
 	}
@@ -146,7 +147,7 @@ func sessionList(t *testing.T, s executor.Store) {
 func sessionUpdateFixed(t *testing.T, s executor.Store) {
 	openSession(t, s, newSession(1))
 	want := newSession(7)
-	got, err := s.UpdateSession(bounded(t), sessionID(1), func(r *executor.SessionRecord) {
+	got, err := s.UpdateSession(awaittest.Context(t), sessionID(1), func(r *executor.SessionRecord) {
 		*r = want
 		r.Owner = "eve"
 		r.Name = "new"
@@ -171,7 +172,7 @@ func sessionUpdateAtomic(t *testing.T, s executor.Store) {
 	for range workers {
 		wg.Go(func() {
 			for range rounds {
-				if _, err := s.UpdateSession(bounded(t), sessionID(1), func(r *executor.SessionRecord) { r.Restarts++ }); err != nil {
+				if _, err := s.UpdateSession(awaittest.Context(t), sessionID(1), func(r *executor.SessionRecord) { r.Restarts++ }); err != nil {
 					t.Errorf("UpdateSession: %v", err)
 				}
 			}
@@ -192,13 +193,13 @@ func sessionCopies(t *testing.T, s executor.Store) {
 	spoil(&given)
 	got := getSession(t, s, sessionID(1))
 	spoil(&got)
-	list, err := s.ListSessionRecords(bounded(t), "")
+	list, err := s.ListSessionRecords(awaittest.Context(t), "")
 	if err != nil || len(list) != 1 {
 		t.Fatalf("%d sessions, error %v", len(list), err)
 	}
 	spoil(&list[0])
 	var leaked *executor.SessionRecord
-	updated, err := s.UpdateSession(bounded(t), sessionID(1), func(r *executor.SessionRecord) { leaked = r })
+	updated, err := s.UpdateSession(awaittest.Context(t), sessionID(1), func(r *executor.SessionRecord) { leaked = r })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,16 +215,16 @@ func sessionsApart(t *testing.T, s executor.Store) {
 	session.ID = newID(1)
 	openSession(t, s, session)
 	create(t, s, newRecord(1))
-	if err := s.DeleteSession(bounded(t), newID(1)); err != nil {
+	if err := s.DeleteSession(awaittest.Context(t), newID(1)); err != nil {
 		t.Fatal(err)
 	}
 	get(t, s, newID(1))
 	openSession(t, s, session)
-	if err := s.Delete(bounded(t), newID(1)); err != nil {
+	if err := s.Delete(awaittest.Context(t), newID(1)); err != nil {
 		t.Fatal(err)
 	}
 	getSession(t, s, newID(1))
-	page, err := s.List(bounded(t), executor.Filter{})
+	page, err := s.List(awaittest.Context(t), executor.Filter{})
 	if err != nil || len(page) != 0 {
 		t.Errorf("List has %d records, error %v", len(page), err)
 	}
@@ -234,7 +235,7 @@ func sessionClosed(t *testing.T, s executor.Store) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	ctx := bounded(t)
+	ctx := awaittest.Context(t)
 	for name, call := range map[string]func(context.Context) error{
 		"CreateSession":      func(ctx context.Context) error { return s.CreateSession(ctx, newSession(2)) },
 		"GetSessionRecord":   func(ctx context.Context) error { _, err := s.GetSessionRecord(ctx, sessionID(1)); return err },
@@ -255,10 +256,10 @@ func reopenSessions(t *testing.T, open func() (executor.Store, error)) {
 		for n := range 4 {
 			openSession(t, s, newSession(n))
 		}
-		if err := s.DeleteSession(bounded(t), sessionID(0)); err != nil {
+		if err := s.DeleteSession(awaittest.Context(t), sessionID(0)); err != nil {
 			t.Fatal(err)
 		}
-		got, err := s.UpdateSession(bounded(t), sessionID(2), func(r *executor.SessionRecord) { r.Status, r.Handle = executor.SessionLost, nil })
+		got, err := s.UpdateSession(awaittest.Context(t), sessionID(2), func(r *executor.SessionRecord) { r.Status, r.Handle = executor.SessionLost, nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -268,7 +269,7 @@ func reopenSessions(t *testing.T, open func() (executor.Store, error)) {
 		}
 	})
 	session(t, open, func(s executor.Store) {
-		if err := s.DeleteSession(bounded(t), sessionID(3)); err != nil {
+		if err := s.DeleteSession(awaittest.Context(t), sessionID(3)); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 func specCases() []storeCase {
@@ -46,20 +47,20 @@ func wantRecord(t *testing.T, s executor.Store, want executor.Record) {
 			t.Errorf("%s of %s returned %.500s\nwant %.500s, error %v", how, want.ID, fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", want), err)
 		}
 	}
-	got, err := s.Get(bounded(t), want.ID)
+	got, err := s.Get(awaittest.Context(t), want.ID)
 	same("Get", got, err)
-	got, err = s.ByKey(bounded(t), want.Owner, want.Spec.IdempotencyKey)
+	got, err = s.ByKey(awaittest.Context(t), want.Owner, want.Spec.IdempotencyKey)
 	same("ByKey", got, err)
-	page, err := s.List(bounded(t), executor.Filter{Limit: 1})
+	page, err := s.List(awaittest.Context(t), executor.Filter{Limit: 1})
 	if len(page) != 1 {
 		t.Fatalf("List returned %d records, error %v", len(page), err)
 	}
 	same("List", page[0], err)
-	got, err = s.Update(bounded(t), want.ID, func(r *executor.Record) { same("the record in Update", *r, nil) })
+	got, err = s.Update(awaittest.Context(t), want.ID, func(r *executor.Record) { same("the record in Update", *r, nil) })
 	same("Update", got, err)
 	again := want.Clone()
 	again.ID = newID(99)
-	got, created, err := s.Create(bounded(t), again)
+	got, created, err := s.Create(awaittest.Context(t), again)
 	if created {
 		t.Errorf("Create with the key of %s made another", want.ID)
 	}
@@ -68,7 +69,7 @@ func wantRecord(t *testing.T, s executor.Store, want executor.Record) {
 
 func wantSpec(t *testing.T, s executor.Store, id string, want executor.Spec) {
 	t.Helper()
-	got, err := s.Spec(bounded(t), id)
+	got, err := s.Spec(awaittest.Context(t), id)
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("Spec of %s has %d bytes, want %d, error %v", id, got.Size(), want.Size(), err)
 	}
@@ -81,7 +82,7 @@ func largeSpecBrief(t *testing.T, s executor.Store) {
 	}
 	wantRecord(t, s, brief(r))
 	wantSpec(t, s, r.ID, r.Spec)
-	if _, err := s.Update(bounded(t), r.ID, func(u *executor.Record) { u.Attempts, u.Spec.Code = 2, "changed" }); err != nil {
+	if _, err := s.Update(awaittest.Context(t), r.ID, func(u *executor.Record) { u.Attempts, u.Spec.Code = 2, "changed" }); err != nil {
 		t.Fatal(err)
 	}
 	appendAll(t, s, r.ID, executor.Started{PID: 1}, finished(executor.StatusSucceeded))
@@ -120,7 +121,7 @@ func pageBytes(t *testing.T, s executor.Store) {
 	var sizes []int
 	var ids []string
 	for after := ""; ; after = ids[len(ids)-1] {
-		page, err := s.List(bounded(t), executor.Filter{After: after, Limit: 100})
+		page, err := s.List(awaittest.Context(t), executor.Filter{After: after, Limit: 100})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -160,11 +161,11 @@ func reopenLargeSpec(t *testing.T, open func() (executor.Store, error)) {
 			wantSpec(t, s, newID(i), largeRecord(i).Spec)
 		}
 		wantRecord(t, s, brief(largeRecord(n-1)))
-		if _, err := s.Update(bounded(t), newID(1), func(u *executor.Record) { u.Attempts = 5 }); err != nil {
+		if _, err := s.Update(awaittest.Context(t), newID(1), func(u *executor.Record) { u.Attempts = 5 }); err != nil {
 			t.Fatal(err)
 		}
 		appendAll(t, s, newID(2), executor.Queued{})
-		if err := s.Delete(bounded(t), newID(3)); err != nil {
+		if err := s.Delete(awaittest.Context(t), newID(3)); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -172,7 +173,7 @@ func reopenLargeSpec(t *testing.T, open func() (executor.Store, error)) {
 		for i := range n - 1 {
 			wantSpec(t, s, newID(i), largeRecord(i).Spec)
 		}
-		_, err := s.Spec(bounded(t), newID(3))
+		_, err := s.Spec(awaittest.Context(t), newID(3))
 		wantCode(t, "Spec of a deleted one", err, executor.Purged)
 		again := newRecord(3)
 		create(t, s, again)
@@ -195,7 +196,7 @@ func largeSpecsUnread(t *testing.T, open func() (executor.Store, error)) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	session(t, open, func(s executor.Store) {
-		page, err := s.List(bounded(t), executor.Filter{Limit: 2 * n})
+		page, err := s.List(awaittest.Context(t), executor.Filter{Limit: 2 * n})
 		if err != nil || len(page) != n {
 			t.Fatalf("List returned %d records, want %d, error %v", len(page), n, err)
 		}
@@ -203,7 +204,7 @@ func largeSpecsUnread(t *testing.T, open func() (executor.Store, error)) {
 			if get(t, s, r.ID).SpecBytes < each {
 				t.Fatalf("%s has lost its spec", r.ID)
 			}
-			if _, err := s.Update(bounded(t), r.ID, func(u *executor.Record) { u.Attempts++ }); err != nil {
+			if _, err := s.Update(awaittest.Context(t), r.ID, func(u *executor.Record) { u.Attempts++ }); err != nil {
 				t.Fatal(err)
 			}
 			appendAll(t, s, r.ID, executor.Queued{})

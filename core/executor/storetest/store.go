@@ -1,17 +1,14 @@
 package storetest
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
-
-// patience bounds how long a broken Store can block a test. A correct Store needs much less.
-const patience = time.Minute
 
 type storeCase struct {
 	id   string
@@ -34,13 +31,6 @@ func Run(t *testing.T, open func(t *testing.T) executor.Store) {
 	}
 }
 
-func bounded(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	t.Cleanup(cancel)
-	return ctx
-}
-
 // newID returns the n-th id of a test, with the form and order of real ids.
 func newID(n int) string { return fmt.Sprintf("exe_%026d", n) }
 
@@ -59,7 +49,7 @@ func newRecord(n int) executor.Record {
 
 func create(t *testing.T, s executor.Store, r executor.Record) executor.Record {
 	t.Helper()
-	got, created, err := s.Create(bounded(t), r)
+	got, created, err := s.Create(awaittest.Context(t), r)
 	if err != nil || !created {
 		t.Fatalf("Create(%s) = created %t, error %v", r.ID, created, err)
 	}
@@ -68,7 +58,7 @@ func create(t *testing.T, s executor.Store, r executor.Record) executor.Record {
 
 func get(t *testing.T, s executor.Store, id string) executor.Record {
 	t.Helper()
-	r, err := s.Get(bounded(t), id)
+	r, err := s.Get(awaittest.Context(t), id)
 	if err != nil {
 		t.Fatalf("Get(%s): %v", id, err)
 	}
@@ -81,7 +71,7 @@ func appendAll(t *testing.T, s executor.Store, id string, bodies ...executor.Bod
 	for i, b := range bodies {
 		events[i].Body = b
 	}
-	if err := s.Append(bounded(t), id, events...); err != nil {
+	if err := s.Append(awaittest.Context(t), id, events...); err != nil {
 		t.Fatalf("Append(%s): %v", id, err)
 	}
 }
@@ -90,7 +80,7 @@ func appendAll(t *testing.T, s executor.Store, id string, bodies ...executor.Bod
 func replay(t *testing.T, s executor.Store, id string, after uint64) []executor.Event {
 	t.Helper()
 	var events []executor.Event
-	for e, err := range s.Events(bounded(t), id, after) {
+	for e, err := range s.Events(awaittest.Context(t), id, after) {
 		if err != nil {
 			t.Fatalf("Events(%s): %v", id, err)
 		}
@@ -103,7 +93,7 @@ func replay(t *testing.T, s executor.Store, id string, after uint64) []executor.
 func head(t *testing.T, s executor.Store, id string, n int) []executor.Event {
 	t.Helper()
 	events := make([]executor.Event, 0, n)
-	for e, err := range s.Events(bounded(t), id, 0) {
+	for e, err := range s.Events(awaittest.Context(t), id, 0) {
 		if err != nil {
 			t.Fatalf("Events(%s): %v", id, err)
 		}

@@ -10,10 +10,10 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
@@ -106,6 +106,7 @@ func (y *Terminal) watch() {
 // Sees waits until text appears behind what was seen before.
 func (y *Terminal) Sees(text string) {
 	y.t.Helper()
+	hung := awaittest.Context(y.t)
 	for {
 		y.mu.Lock()
 		screen := y.screen.String()
@@ -126,7 +127,7 @@ func (y *Terminal) Sees(text string) {
 				return
 			}
 			y.t.Fatalf("%q did not appear:\n%q", text, y.screen.String())
-		case <-time.After(time.Minute): // only a failure takes that long
+		case <-hung.Done():
 			y.t.Fatalf("%q does not appear:\n%q", text, screen)
 		}
 	}

@@ -3,7 +3,6 @@ package jobs
 import (
 	"archive/zip"
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -27,12 +26,6 @@ import (
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 	"github.com/python-executor/python-executor/plugins/backend-nomad/nomadtest"
 )
-
-// ofTheWire are the rules that depend on what lies between a core and a plugin, as far as they are quick here. The direct lane checks all
-// rules.
-var ofTheWire = []string{
-	"BE-01", "BE-10", "BE-16", "BE-24", "BE-40", "BE-42", "BE-53", "BE-58", "BE-70", "BE-74", "BE-80", "BE-85",
-}
 
 // ofTheProcess are the rules about goroutines and memory of the test's process, in which nothing else may happen, and one whose program ends
 // by itself after two seconds, which pass quickly on a busy machine.
@@ -64,15 +57,12 @@ func TestConformance(t *testing.T) {
 	for i, only := range parts {
 		all.Go(func() {
 			t.Run(fmt.Sprintf("share%d", i+1), func(t *testing.T) {
-				lane(t, c, options, fmt.Sprintf("law%d", i+1), backendtest.LaneDirect, only)
+				law(t, c, options, only)
 			})
 		})
 	}
-	all.Go(func() {
-		t.Run("wire", func(t *testing.T) { lane(t, c, options, "wire", backendtest.LaneWire, ofTheWire) })
-	})
 	all.Wait()
-	t.Run("alone", func(t *testing.T) { lane(t, c, options, "alone", backendtest.LaneDirect, ofTheProcess) })
+	t.Run("alone", func(t *testing.T) { law(t, c, options, ofTheProcess) })
 }
 
 // ofMemory are the rules about the bounds of memory and of folders, which depend on Config.Work.
@@ -81,11 +71,11 @@ var ofMemory = []string{"BE-33", "BE-34", "BE-39", "BE-217"}
 // TestFoldersInMemoryAreBounded checks the law with work: memory.
 func TestFoldersInMemoryAreBounded(t *testing.T) {
 	c := nomadtest.Shared(t)
-	lane(t, c, section(t, c, func(c *Config) { c.Work = WorkInMemory }), "memory", backendtest.LaneDirect, ofMemory)
+	law(t, c, section(t, c, func(c *Config) { c.Work = WorkInMemory }), ofMemory)
 }
 
-// lane runs some rules in one lane.
-func lane(t *testing.T, c *nomadtest.Cluster, options json.RawMessage, tag string, l backendtest.Lane, only []string) {
+// law runs some rules. The wire has the lanes of docker and of the fake: this backend has nothing of its own there.
+func law(t *testing.T, c *nomadtest.Cluster, options json.RawMessage, only []string) {
 	dir := t.TempDir()
 	instance := t.Name()
 	var last *Backend
@@ -95,7 +85,7 @@ func lane(t *testing.T, c *nomadtest.Cluster, options json.RawMessage, tag strin
 			t.Fatal(err)
 		}
 		last = b
-		return renamed{b, tag}
+		return b
 	}
 	backendtest.Run(t, backendtest.Harness{
 		New: start,
@@ -110,7 +100,6 @@ func lane(t *testing.T, c *nomadtest.Cluster, options json.RawMessage, tag strin
 			})
 			return next
 		},
-		Lanes: []backendtest.Lane{l},
 		Options: backendtest.Options{
 			Only: only, Image: dockertest.Python(t),
 			Requirement: backendtest.Requirement{Text: "pyexec-probe<2", Import: "pyexec_probe", Version: "1.2.3", Resolved: "pyexec-probe==1.2.3"},
@@ -120,32 +109,6 @@ func lane(t *testing.T, c *nomadtest.Cluster, options json.RawMessage, tag strin
 	for _, id := range allocations(t, c, instance) {
 		t.Log("allocation", id)
 	}
-}
-
-// renamed gives the Executions of a suite names of their own: each suite counts from 1, and all have one cluster.
-type renamed struct {
-	*Backend
-	tag string
-}
-
-func (r renamed) name(j executor.Job) executor.Job {
-	j.ID = r.tag + "-" + j.ID
-	return j
-}
-
-// Run implements executor.Backend.
-func (r renamed) Run(ctx context.Context, j executor.Job, sink executor.Sink) (executor.Result, error) {
-	return r.Backend.Run(ctx, r.name(j), sink)
-}
-
-// Attach implements executor.Backend.
-func (r renamed) Attach(ctx context.Context, j executor.Job, from executor.Resume, sink executor.Sink) (executor.Result, error) {
-	return r.Backend.Attach(ctx, r.name(j), from, sink)
-}
-
-// Remove implements executor.Backend.
-func (r renamed) Remove(ctx context.Context, id string) error {
-	return r.Backend.Remove(ctx, r.tag+"-"+id)
 }
 
 // allocations lists the allocations of an installation.

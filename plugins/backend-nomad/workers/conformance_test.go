@@ -6,6 +6,7 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/backendtest"
 	"github.com/python-executor/python-executor/core/executor/fake"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
 // ofAttach are the rules that depend on Attach.
@@ -19,6 +20,9 @@ var ofAttach = []string{
 func TestConformance(t *testing.T) {
 	for name, attach := range map[string]bool{"backends that cannot attach": false, "backends that can": true} {
 		t.Run(name, func(t *testing.T) {
+			if !attach {
+				needtest.Long(t, "backends that can attach: of one that cannot only the refusal of Attach differs, which its own law has")
+			}
 			var s *site
 			var nodes [2]*node
 			var last *Pool
@@ -35,7 +39,6 @@ func TestConformance(t *testing.T) {
 					last = s.pool()
 					return last
 				},
-				Lanes: []backendtest.Lane{backendtest.LaneDirect},
 				Options: backendtest.Options{
 					Dialect: backendtest.DialectFake,
 					Requirement: backendtest.Requirement{
@@ -49,8 +52,9 @@ func TestConformance(t *testing.T) {
 					},
 				},
 			}
-			if attach {
+			if !attach {
 				h.Only = ofAttach
+			} else {
 				h.Abandon = func(t *testing.T) executor.Backend {
 					if err := last.Close(); err != nil {
 						t.Error(err)

@@ -33,6 +33,13 @@ var ofTheWay = []string{
 	"SE-01", "SE-02", "SE-04", "SE-07", "SE-09", "SE-11", "SE-14", "SE-19", "SE-20", "SE-30", "SE-32", "SE-43", "SE-44",
 }
 
+// onACluster is the lane of the law with workers of a real cluster.
+var onACluster = backendtest.LaneRules{
+	Lane: backendtest.LaneDirect,
+	Gate: []string{"BE-01", "BE-10", "BE-16", "BE-23", "BE-24", "BE-42", "BE-60", "BE-70", "BE-81", "SE-01", "SE-30"},
+	Why:  "workers around the fake have the same way; a cluster adds the network, the agent and the uv backend behind it",
+}
+
 const serviceName = "test-worker"
 
 // workersJob is a name of this process, by which the workers are recognised.
@@ -215,7 +222,7 @@ func TestWorkersOfARealCluster(t *testing.T) {
 	t.Run("the law", func(t *testing.T) {
 		backendtest.Run(t, backendtest.Harness{
 			New:   func(t *testing.T) executor.Backend { return s.pool(t) },
-			Lanes: []backendtest.Lane{backendtest.LaneDirect}, Options: backendtest.Options{Only: ofTheWay},
+			Lanes: []backendtest.LaneRules{onACluster}, Options: backendtest.Options{Only: ofTheWay},
 		})
 	})
 	t.Run("Nomad's own tools show an execution", func(t *testing.T) {
