@@ -192,7 +192,8 @@ func newRunner(dir string) (*runner, error) {
 	if err := os.RemoveAll(logs); err != nil {
 		return nil, err
 	}
-	return &runner{root: dir, logs: logs, out: os.Stdout}, os.MkdirAll(logs, 0o750)
+	r := &runner{root: dir, logs: logs, out: os.Stdout}
+	return r, os.MkdirAll(r.rules(), 0o750)
 }
 
 // all runs parts and prints the table. What is red is run again for evidence.

@@ -41,6 +41,7 @@ var parts = []Part{
 
 	{Name: "core", Tier: Gate, Dir: "core", Test: []string{"./..."}, Except: pure, Uses: "cpu:120", After: afterBuild, Seconds: 60, Inputs: coreFiles},
 	{Name: "saboteurs", Tier: Gate, Dir: "core", Test: []string{"./executor/backendtest"}, Uses: "cpu:100", After: afterBuild, Seconds: 45, Inputs: coreFiles},
+	{Name: "rules", Tier: Gate, Dir: "core", Test: []string{"-run=^TestTheGateRunsEachRule$", "./executor/backendtest"}, Env: []string{"PYEXEC_TEST_RULES_END=1"}, Uses: "cpu:50", After: []string{"saboteurs", "backend-uv", "backend-docker", "backend-nomad"}, Seconds: 2},
 	{Name: "frontend-mcp", Tier: Gate, Dir: "plugins/frontend-mcp", Test: []string{"./..."}, Uses: "cpu:100", After: afterBuild, Seconds: 25},
 	{Name: "frontends-http", Tier: Gate, Dir: "frontends/http", Test: []string{"./..."}, Uses: "cpu:100", After: afterBuild, Seconds: 45, Inputs: wireData},
 	{Name: "sdk-go", Tier: Gate, Dir: "sdk/go", Test: []string{"./..."}, Uses: "cpu:100", After: afterBuild, Seconds: 15, Inputs: wireData},

@@ -52,7 +52,8 @@ func (r *runner) environ(p Part) []string {
 	env := append(os.Environ(),
 		"GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -trimpath"), // all copies of the repository share the cache of builds
 		// A raced process waits a second at its end for other reports; our tests start hundreds of them.
-		"GORACE=atexit_sleep_ms=50")
+		"GORACE=atexit_sleep_ms=50",
+		"PYEXEC_TEST_RULES="+r.rules()) // the suites of backends record there which rules they have run
 	if p.Tier == Long {
 		env = append(env, "PYEXEC_TEST_LONG=1")
 		if _, set := os.LookupEnv("PYEXEC_TEST_REQUIRE"); !set {
@@ -61,6 +62,9 @@ func (r *runner) environ(p Part) []string {
 	}
 	return slices.Concat(env, r.served, p.Env)
 }
+
+// rules is the folder for records of the rules that the suites have run.
+func (r *runner) rules() string { return filepath.Join(r.logs, "rules") }
 
 // run runs one part. Its output stays together, below the line that the part has ended with.
 func (r *runner) run(ctx context.Context, p Part) Status {

@@ -171,6 +171,9 @@ func (r RuleResult) record(s *suite) error {
 	if r.Skipped != "" {
 		how = "skipped"
 	}
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // not a secret
+		return err
+	}
 	f, err := os.OpenFile(filepath.Join(dir, strconv.Itoa(os.Getpid())+".rules"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644) //nolint:gosec // the gate reads it
 	if err != nil {
 		return err
