@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
@@ -287,6 +288,81 @@ func TestOtherHostsAreOthers(t *testing.T) {
 			t.Errorf("%s from %s: %v", test.to, test.from, got)
 		}
 	}
+}
+
+// A program may connect from any address of the host, and not only from the one that it connects to.
+func TestEveryAddressOfThisHostIsOnIt(t *testing.T) {
+	t.Parallel()
+	needtest.NeedRoot(t) // for a network of its own
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		done <- inOwnNetwork(t)
+	}()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func inOwnNetwork(t *testing.T) error {
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return err
+	}
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	if err := netlink.LinkSetUp(lo); err != nil {
+		return err
+	}
+	for _, text := range []string{"192.0.2.77/32", "198.51.100.9/32", "2001:db8::1/128", "2001:db8:1::1/128"} {
+		address, err := netlink.ParseAddr(text)
+		if err != nil {
+			return err
+		}
+		address.Flags = unix.IFA_F_NODAD // an address of IPv6 counts at once
+		if err := netlink.AddrAdd(lo, address); err != nil {
+			return fmt.Errorf("add %s: %w", text, err)
+		}
+	}
+	_, local, _ := net.ParseCIDR("203.0.113.0/24")
+	if err := netlink.RouteAdd(&netlink.Route{LinkIndex: lo.Attrs().Index, Dst: local, Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Scope: netlink.SCOPE_HOST}); err != nil {
+		return err
+	}
+	for _, test := range []struct {
+		to, from string
+		want     bool
+	}{
+		{"192.0.2.77", "198.51.100.9", true},
+		{"192.0.2.77", "203.0.113.5", true}, // of a network that is local as a whole
+		{"198.51.100.9", "192.0.2.77", true},
+		{"2001:db8::1", "2001:db8:1::1", true},
+		{"192.0.2.77", "192.0.2.78", false},
+		{"2001:db8::1", "2001:db8::2", false},
+	} {
+		l, err := net.Listen("tcp", net.JoinHostPort(test.to, "0")) //nolint:noctx // it listens at once
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		to, from := l.Addr().(*net.TCPAddr), &net.TCPAddr{IP: net.ParseIP(test.from)}
+		if got := onThisHost(to, from); got != test.want {
+			t.Errorf("%s from %s: %v", test.to, test.from, got)
+		}
+		if !test.want {
+			continue
+		}
+		c, err := (&net.Dialer{LocalAddr: from}).Dial("tcp", l.Addr().String()) //nolint:noctx // to this host
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		to, from = accept(t, l)
+		if uid, err := (netlinkTable{}).owner(from, to); err != nil || uid != os.Geteuid() {
+			t.Errorf("%s from %s: uid %d, %v", to, from, uid, err)
+		}
+	}
+	return nil
 }
 
 func TestTheTextOfATable(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -49,6 +50,37 @@ func TestASilentBatchHasSignsOfLife(t *testing.T) {
 			t.Errorf("%d empty lines in a minute, want one at least every 15 s: %s", len(silence), w.Body)
 		}
 	})
+}
+
+// unread is the connection of a client that reads nothing behind the head of its answer.
+type unread struct{ *httptest.ResponseRecorder }
+
+func (unread) Write([]byte) (int, error) { return 0, os.ErrDeadlineExceeded }
+
+// A client that is seen to be gone ends what the server does for it at the next sign of life: nothing else may come for hours.
+func TestAClientThatDoesNotReadEndsWhatRunsForIt(t *testing.T) {
+	t.Parallel()
+	for name, request := range map[string]struct {
+		r    *http.Request
+		runs int
+	}{
+		"a batch":             {newPost(t, "/api/v1/exec/batch", strings.NewReader(`{"code":"x","cases":[{}]}`), "application/json"), 1},
+		"a follower of a log": {httptest.NewRequest(http.MethodGet, "http://localhost"+one+"/events", nil), 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			svc, _, killed := endless(true)
+			began := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour) // of the bubble
+			defer cancel()
+			func() {
+				defer func() { _ = recover() }() // http.ErrAbortHandler, which ends the connection
+				handlerOf(t, svc).ServeHTTP(unread{httptest.NewRecorder()}, request.r.WithContext(ctx))
+			}()
+			if took := time.Since(began); len(killed) != request.runs || took > time.Minute { // on the bubble's clock
+				t.Errorf("%s: %d executions were ended after %s", name, len(killed), took)
+			}
+		})
+	}
 }
 
 func TestACaseWhoseLogBreaksHasNoResult(t *testing.T) {

@@ -158,6 +158,11 @@ func (b *odd) Run(ctx context.Context, job executor.Job, sink executor.Sink) (ex
 		if err = c.Start(); err == nil {
 			err = say(fmt.Sprint(c.Process.Pid))
 		}
+	case "child":
+		c := exec.Command("sleep", "300") //nolint:noctx // it is to end with the plugin
+		if err = c.Start(); err == nil {
+			err = say(fmt.Sprint(c.Process.Pid))
+		}
 	case "stubborn":
 		_ = say("waiting")
 		select {}

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
 )
@@ -327,14 +328,41 @@ func TestADeadPluginFailsItsRunsAtOnce(t *testing.T) {
 	awaitEnd(t, p.PID)
 }
 
-func TestAPluginThatExitsByItselfIsSeen(t *testing.T) {
+func TestAPluginThatExitsByItselfIsSeenAndItsChildrenEnd(t *testing.T) {
 	t.Parallel()
-	p := plugintest.Process(t, "odd", nil)
-	_, err := p.Backend.Run(t.Context(), job("exit"), newSink())
-	if executor.CodeOf(err) != executor.Unavailable {
-		t.Errorf("the run: %v", err)
+	for name, end := range map[string]func(p *plugintest.Plugin) error{
+		"it exits": func(p *plugintest.Plugin) error {
+			_, err := p.Backend.Run(t.Context(), job("exit"), newSink())
+			return err
+		},
+		"it is lost": func(p *plugintest.Plugin) error {
+			if err := syscall.Kill(p.PID, syscall.SIGKILL); err != nil {
+				t.Error(err)
+			}
+			<-p.Process.Done()
+			_, err := p.Backend.Info(t.Context())
+			return err
+		},
+		"the host kills it": func(p *plugintest.Plugin) error {
+			p.Kill()
+			_, err := p.Backend.Info(t.Context())
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := plugintest.Process(t, "odd", nil)
+			pid, err := strconv.Atoi(run(t, p.Backend, "child"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			child := awaittest.Observe(t, pid)
+			if err := end(p); executor.CodeOf(err) != executor.Unavailable {
+				t.Errorf("its caller gets: %v", err)
+			}
+			<-p.Process.Done()
+			child.Gone(t)
+		})
 	}
-	<-p.Process.Done()
 }
 
 func TestAProgramThatHoldsTheOutputOfItsPluginDelaysNobody(t *testing.T) {

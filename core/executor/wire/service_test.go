@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
@@ -179,6 +180,34 @@ func TestEveryMethodOfAServiceCrosses(t *testing.T) {
 	})
 	if _, err := svc.Get(ada(t.Context()), "exe_2"); executor.CodeOf(err) != executor.NotFound {
 		t.Errorf("get of an unknown id: %v", err)
+	}
+}
+
+// refusing is a Service that refuses every Get.
+type refusing struct {
+	executor.Service
+	err error
+}
+
+func (s refusing) Get(context.Context, string) (executor.Execution, error) {
+	return executor.Execution{}, s.err
+}
+
+// The text of a status is bounded, and must be UTF-8: otherwise gRPC drops the details.
+func TestTheDetailsOfAnErrorCrossWhateverItsMessageIs(t *testing.T) {
+	t.Parallel()
+	for _, message := range []string{
+		"\xff", "x" + strings.Repeat("é", 2000), "xx" + strings.Repeat("€", 2000), "xxx" + strings.Repeat("😀", 2000), strings.Repeat("x\xff", 2000),
+		strings.Repeat("\n", 2000), "",
+	} {
+		in := &executor.Error{
+			Code: executor.Exhausted, Message: message, ExecutionID: "exe_1", RetryAfter: 3 * time.Second,
+			Fields: []executor.FieldError{{Field: "a.b", Message: message}},
+		}
+		_, err := plugintest.WireService(t, refusing{err: in}).Get(ada(t.Context()), "exe_1")
+		if !reflect.DeepEqual(err, error(in)) {
+			t.Errorf("%.10q became %.200v", message, err)
+		}
 	}
 }
 

@@ -143,7 +143,7 @@ func convert(path string, o Options) error {
 	if o.Log != nil {
 		o.Log.Warn("the store has a new format; remove the former file when it is not needed any more", "file", former)
 	}
-	return syncPath(filepath.Dir(path))
+	return o.sync(filepath.Dir(path))
 }
 
 // takeOver copies what a former version stored.

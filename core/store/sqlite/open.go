@@ -28,13 +28,16 @@ func Open(path string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, openError(path, err)
 	}
+	if o.sync == nil {
+		o.sync = syncPath
+	}
 	if isFormer(path) {
 		if err := convert(path, o); err != nil {
 			return nil, openError(path, err)
 		}
 	}
 	s := &Store{
-		path: path, log: o.Log, prepared: map[string]*sql.Stmt{},
+		path: path, log: o.Log, sync: o.sync, prepared: map[string]*sql.Stmt{},
 		entries: map[string]*entry{}, keys: map[ownerKey]string{}, dirty: map[*entry]struct{}{}, quit: make(chan struct{}),
 	}
 	if s.log == nil {
@@ -65,7 +68,7 @@ func (s *Store) open() (err error) {
 	if err := s.connect(); err != nil {
 		return err
 	}
-	if s.wal, err = newWAL(s.path, syncPath); err != nil {
+	if s.wal, err = newWAL(s.path, s.sync); err != nil {
 		return err
 	}
 	return s.restore()

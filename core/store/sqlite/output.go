@@ -115,12 +115,12 @@ func (s *Store) outputSize(n int64) (int64, error) {
 
 // syncOutput brings the file of Execution n to disk, if it has one.
 func (s *Store) syncOutput(n int64) error {
-	err := syncPath(outputPath(s.path, n))
+	err := s.sync(outputPath(s.path, n))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err == nil {
-		err = syncPath(outputDir(s.path)) // its name
+		err = s.sync(outputDir(s.path)) // its name
 	}
 	if err != nil {
 		return s.writeError(err)

@@ -7,7 +7,10 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -211,6 +214,46 @@ func TestTheEndOfADurableRecordWaitsForItsOutput(t *testing.T) {
 	if r, err := s.Get(t.Context(), "x"); err != nil || r.Status.Terminal() {
 		t.Errorf("it is %s, error %v", r.Status, err)
 	}
+}
+
+// A file is on disk when its content is, and then its name in the folder.
+func TestTheEndOfADurableRecordWaitsForTheNameOfItsOutput(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "store.db")
+	var synced []string
+	broken := false
+	s, err := Open(path, Options{sync: func(name string) error {
+		synced = append(synced, name)
+		if broken && name == outputDir(path) {
+			return syscall.EIO
+		}
+		return syncPath(name)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if !slices.Equal(synced, []string{filepath.Dir(path)}) {
+		t.Errorf("a new store has synced %q, want the folder of its files", synced)
+	}
+	for _, durable := range []bool{false, true} {
+		id := strconv.FormatBool(durable)
+		r := executor.Record{Execution: executor.Execution{ID: id, Status: executor.StatusQueued, Spec: executor.Spec{Durable: durable}}}
+		if _, _, err := s.Create(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		emit(t, s, id, text(0, large))
+		synced, broken = nil, true
+		code, want := executor.Code(""), []string(nil)
+		if durable {
+			code, want = executor.Unavailable, []string{outputPath(path, 2), outputDir(path)}
+		}
+		if err := s.Append(t.Context(), id, executor.Event{Body: done}); executor.CodeOf(err) != code || !slices.Equal(synced, want) {
+			t.Errorf("durable %t: the end says %v, and has synced %q", durable, err, synced)
+		}
+		broken = false
+	}
+	emit(t, s, "true", done)
 }
 
 func TestATransactionThatFailsChangesNothing(t *testing.T) {

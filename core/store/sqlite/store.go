@@ -26,12 +26,15 @@ const (
 type Options struct {
 	// Log receives what an operator should know: an end of a log that a power failure took, a full disk. nil: nothing.
 	Log *slog.Logger
+	// sync is syncPath, except in tests.
+	sync func(path string) error
 }
 
 // Store implements executor.Store.
 type Store struct {
 	path string
 	log  *slog.Logger
+	sync func(path string) error
 	// file is the database, for its lock.
 	file *os.File
 	wal  *wal

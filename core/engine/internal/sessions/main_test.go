@@ -22,12 +22,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // desk is a Registry with an engine that is played by the test.
 type desk struct {
 	*Registry
-	t     *testing.T
-	fake  *fake.Backend
+	t    *testing.T
+	fake *fake.Backend
 	// backend is fake, or something around it.
 	backend executor.Backend
 	store   executor.Store
-	halt  context.CancelCauseFunc
+	halt    context.CancelCauseFunc
 	// spawns: Spawn runs what it is given.
 	spawns  bool
 	refused int
