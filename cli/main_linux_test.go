@@ -13,11 +13,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
 
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/leftovertest"
 )
 
@@ -223,18 +223,18 @@ func nothingLeft(ts *testscript.TestScript, _ bool, _ []string) {
 		}
 		return nil
 	})
-	deadline := time.Now().Add(30 * time.Second)
-	for {
-		pids := leftovertest.Programs(work)
-		if len(pids) == 0 {
-			return
+	awaittest.UntilNil(script{ts}, "the end of all programs", func() error {
+		if pids := leftovertest.Programs(work); len(pids) > 0 {
+			return fmt.Errorf("processes: %v", pids)
 		}
-		if time.Now().After(deadline) {
-			ts.Fatalf("processes: %v", pids)
-		}
-		time.Sleep(20 * time.Millisecond) // other processes: nothing wakes us
-	}
+		return nil
+	})
 }
+
+// script is a script that can wait.
+type script struct{ *testscript.TestScript }
+
+func (script) Helper() {}
 
 // bytes FILE HEX: the file has exactly these bytes.
 func sameBytes(ts *testscript.TestScript, _ bool, args []string) {

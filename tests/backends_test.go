@@ -1,8 +1,6 @@
 package tests
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -13,8 +11,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/tests/internal/chaos"
 	"github.com/python-executor/python-executor/tests/internal/serve"
@@ -27,8 +25,7 @@ func command(t *testing.T, dir string, args ...string) (stdout string, err error
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Minute, errors.New("the command did not end"))
-	defer cancel()
+	ctx := awaittest.Context(t)
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir, cmd.Stderr = dir, t.Output()
 	cmd.Env = environ("PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"), "REPO="+repo, "GOFLAGS=-trimpath")

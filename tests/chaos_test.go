@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/leftovertest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
@@ -31,7 +32,7 @@ func (s *server) pluginPID() int {
 // plugin waits until a process runs the server's backend, and returns it. On a busy machine a backend may be away for a moment.
 func (s *server) plugin() (pid int) {
 	s.t.Helper()
-	eventually(s.t, "a plugin process serves", func() bool { pid = s.pluginPID(); return pid != 0 })
+	awaittest.Until(s.t, "a plugin process serves", func() bool { pid = s.pluginPID(); return pid != 0 })
 	return pid
 }
 
@@ -43,13 +44,13 @@ func (s *server) programs() []int { return leftovertest.Programs(filepath.Join(s
 
 func (s *server) noProgramsLeft() {
 	s.t.Helper()
-	eventually(s.t, "no program is left", func() bool { return len(s.programs()) == 0 })
+	awaittest.Until(s.t, "no program is left", func() bool { return len(s.programs()) == 0 })
 }
 
 // noFoldersLeft: nothing but locks and empty bookkeeping may stay in the work folder.
 func (s *server) noFoldersLeft() {
 	s.t.Helper()
-	eventually(s.t, "no work folder is left", func() bool {
+	awaittest.Until(s.t, "no work folder is left", func() bool {
 		found := false
 		_ = filepath.WalkDir(filepath.Join(s.dir, "work"), func(path string, d os.DirEntry, err error) error {
 			if err == nil && d.Name() == "main.py" {
@@ -63,7 +64,7 @@ func (s *server) noFoldersLeft() {
 
 func (s *server) up(id string) {
 	s.t.Helper()
-	eventually(s.t, id+" prints", func() bool { return s.get("/api/v1/executions/" + id).json(s.t)["stdout"] == "up\n" })
+	awaittest.Until(s.t, id+" prints", func() bool { return s.get("/api/v1/executions/" + id).json(s.t)["stdout"] == "up\n" })
 }
 
 func TestKillingThePluginLosesItsExecutionsAndNothingElse(t *testing.T) {
@@ -71,7 +72,7 @@ func TestKillingThePluginLosesItsExecutionsAndNothingElse(t *testing.T) {
 	s := startServer(t, nil)
 	id := s.async(stubborn)
 	s.up(id)
-	eventually(t, "the program and its survivor are there", func() bool { return len(s.programs()) >= 2 })
+	awaittest.Until(t, "the program and its survivor are there", func() bool { return len(s.programs()) >= 2 })
 	pid := s.plugin()
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -81,8 +82,8 @@ func TestKillingThePluginLosesItsExecutionsAndNothingElse(t *testing.T) {
 		t.Error(r)
 	}
 	s.noProgramsLeft()
-	eventually(t, "another plugin process serves", func() bool { p := s.pluginPID(); return p != 0 && p != pid })
-	eventually(t, "new executions run", func() bool {
+	awaittest.Until(t, "another plugin process serves", func() bool { p := s.pluginPID(); return p != 0 && p != pid })
+	awaittest.Until(t, "new executions run", func() bool {
 		a := s.post("/api/v1/exec/sync", `{"code":"print(2)"}`)
 		return a.status == 200 && a.json(t)["stdout"] == "2\n"
 	})
@@ -99,7 +100,7 @@ func TestKillingTheCoreEndsEveryProgramAndTheNextStartRecovers(t *testing.T) {
 	plugin := s.plugin()
 	s.kill()
 	s.noProgramsLeft()
-	eventually(t, "the plugin ends", func() bool { return syscall.Kill(plugin, 0) != nil })
+	awaittest.Until(t, "the plugin ends", func() bool { return syscall.Kill(plugin, 0) != nil })
 
 	s.start()
 	if r := s.get("/api/v1/executions/" + finished).json(t); r["status"] != "succeeded" || r["stdout"] != "done\n" {

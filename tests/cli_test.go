@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/leftovertest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 )
@@ -194,7 +195,7 @@ func TestCLIThatIsKilledTakesItsProgramsAlong(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // it was killed
-	eventually(t, "the programs end", func() bool { return len(leftovertest.Programs(work)) == 0 })
+	awaittest.Until(t, "the programs end", func() bool { return len(leftovertest.Programs(work)) == 0 })
 	if o := cli(t, env, strings.NewReader("print(1)"), "run"); o.stdout != "1\n" {
 		t.Errorf("the next command: %+v", o)
 	}
@@ -303,7 +304,7 @@ func TestCLIWithoutRoot(t *testing.T) {
 	if err := cmd.Run(); err != nil || stdout.String() != "unprivileged\n" {
 		t.Fatalf("%v: %q\n%s", err, &stdout, &stderr)
 	}
-	eventually(t, "nothing is left", func() bool {
+	awaittest.Until(t, "nothing is left", func() bool {
 		return len(leftovertest.Programs(filepath.Join(home, ".cache/python-executor/uv/work"))) == 0
 	})
 }

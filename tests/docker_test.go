@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 )
@@ -35,12 +36,12 @@ func startDocker(t *testing.T, more ...string) *server {
 			return
 		}
 		left := func() []string { return dockertest.Objects(t, label) }
-		for deadline := time.Now().Add(time.Minute); len(left()) > 0; time.Sleep(100 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Errorf("left in the daemon: %q", left())
-				return
+		awaittest.UntilNil(t, "the removal of all of it from the daemon", func() error {
+			if left := left(); len(left) > 0 {
+				return fmt.Errorf("left: %q", left)
 			}
-		}
+			return nil
+		})
 	})
 	s = startServer(t, dockerEnv(t, more...))
 	label = s.label()
@@ -255,7 +256,7 @@ func counted() string {
 
 func (s *server) prints(id string) {
 	s.t.Helper()
-	eventually(s.t, id+" prints", func() bool {
+	awaittest.Until(s.t, id+" prints", func() bool {
 		out, _ := s.get("/api/v1/executions/" + id).json(s.t)["stdout"].(string)
 		return strings.Count(out, "\n") > 5
 	})
@@ -273,7 +274,7 @@ func TestKillingThePluginHurtsNoProgramInAContainer(t *testing.T) {
 	if r := s.wait(id, "succeeded", "failed", "lost", "killed"); r["status"] != "succeeded" || r["stdout"] != counted() {
 		t.Errorf("%v", r)
 	}
-	eventually(t, "another plugin process serves", func() bool { p := s.pluginPID(); return p != 0 && p != pid })
+	awaittest.Until(t, "another plugin process serves", func() bool { p := s.pluginPID(); return p != 0 && p != pid })
 	if r := s.post("/api/v1/exec/sync", `{"code":"print(2)"}`).json(t); r["stdout"] != "2\n" {
 		t.Error(r)
 	}
@@ -285,7 +286,7 @@ func TestKillingTheCoreHurtsNoProgramInAContainer(t *testing.T) {
 	s.prints(id)
 	plugin := s.plugin()
 	s.kill()
-	eventually(t, "the plugin ends", func() bool { return syscall.Kill(plugin, 0) != nil })
+	awaittest.Until(t, "the plugin ends", func() bool { return syscall.Kill(plugin, 0) != nil })
 	s.start()
 	if r := s.wait(id, "succeeded", "failed", "lost", "killed"); r["status"] != "succeeded" || r["stdout"] != counted() {
 		t.Errorf("%v", r)
@@ -296,7 +297,7 @@ func TestAProgramThatEndsWhileNobodyIsThereHasItsResult(t *testing.T) {
 	needtest.Long(t, "the tests of the docker backend")
 	s := startDocker(t)
 	id := s.async(`{"code":"print('up', flush=True)\nimport time, sys\ntime.sleep(1)\nprint('down'); sys.exit(7)"}`)
-	eventually(t, "it prints", func() bool {
+	awaittest.Until(t, "it prints", func() bool {
 		out, _ := s.get("/api/v1/executions/" + id).json(t)["stdout"].(string)
 		return out != ""
 	})
@@ -316,16 +317,16 @@ func TestAPreparationDoesNotOutliveItsPlugin(t *testing.T) {
 	s := startDocker(t)
 	id := s.async(`{"code":"1","pre_commands":["sleep 600"]}`)
 	preparing := func() []string { return dockertest.Containers(t, s.label(), "python-executor.kind=prepare") }
-	eventually(t, "it is prepared", func() bool { return len(preparing()) == 1 })
+	awaittest.Until(t, "it is prepared", func() bool { return len(preparing()) == 1 })
 	left := preparing()[0]
 	pid := s.plugin()
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "its container is gone", func() bool { return !slices.Contains(preparing(), left) })
+	awaittest.Until(t, "its container is gone", func() bool { return !slices.Contains(preparing(), left) })
 	s.do(s.request("DELETE", "/api/v1/executions/"+id, nil))
 	s.wait(id, "killed", "lost", "failed")
-	eventually(t, "no other is there", func() bool { return len(preparing()) == 0 })
+	awaittest.Until(t, "no other is there", func() bool { return len(preparing()) == 0 })
 }
 
 func TestAContainerThatIsKilledLosesItsExecutionAndNothingElse(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 )
@@ -84,7 +85,7 @@ func TestTheShellOfMCPOnGVisor(t *testing.T) {
 		t.Errorf("no command: %v %q", isError, text)
 	}
 	c.leave()
-	eventually(t, "the end of the sandbox", func() bool {
+	awaittest.Until(t, "the end of the sandbox", func() bool {
 		return !slices.ContainsFunc(s.get("/api/v1/sessions").json(t)["sessions"].([]any), func(x any) bool { return x.(map[string]any)["status"] != "closed" })
 	})
 }

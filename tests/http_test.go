@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
@@ -282,7 +283,7 @@ func TestHTTPFollowsTheLog(t *testing.T) {
 
 	running := s.async(`{"code":"import time; print('here'); time.sleep(600)"}`)
 	s.wait(running, "running")
-	eventually(t, "the output so far is visible", func() bool {
+	awaittest.Until(t, "the output so far is visible", func() bool {
 		return s.get("/api/v1/executions/" + running).json(t)["stdout"] == "here\n"
 	})
 	checkKeys(t, s.get("/api/v1/executions/"+running).json(t))
@@ -473,7 +474,7 @@ func TestHTTPDisconnectKillsASyncExecution(t *testing.T) {
 		}
 	}()
 	var id string
-	eventually(t, "the execution runs", func() bool {
+	awaittest.Until(t, "the execution runs", func() bool {
 		items, _ := s.get("/api/v1/executions?status=running").json(t)["executions"].([]any)
 		if len(items) == 1 {
 			id = items[0].(map[string]any)["execution_id"].(string)

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 )
@@ -84,7 +85,7 @@ func (s *server) backends() (names []string, text string) {
 // awaitBackends waits until exactly these backends are there.
 func (s *server) awaitBackends(want ...string) {
 	s.t.Helper()
-	eventually(s.t, fmt.Sprintf("the backends are %v", want), func() bool {
+	awaittest.Until(s.t, fmt.Sprintf("the backends are %v", want), func() bool {
 		names, _ := s.backends()
 		return fmt.Sprint(names) == fmt.Sprint(want)
 	})
@@ -169,7 +170,7 @@ func TestABackendIsSwitchedUnderLoad(t *testing.T) {
 	s.wait(running, "running")
 
 	c.swap("backend: two\nbackends: {two: {type: uv, no_such_key: 1}}\n")
-	eventually(t, "the broken file is reported", func() bool {
+	awaittest.Until(t, "the broken file is reported", func() bool {
 		return strings.Contains(string(s.get("/readyz").body), "not in effect (backends.two.no_such_key)")
 	})
 	if names, text := s.backends(); fmt.Sprint(names) != "[one]" || !strings.Contains(text, "no_such_key") {
@@ -209,7 +210,7 @@ func TestABackendIsSwitchedUnderLoad(t *testing.T) {
 	if v := s.get("/api/v1/sessions/" + lost).json(t); v["status"] != "lost" || !strings.Contains(fmt.Sprint(v["reason"]), "had to drain") {
 		t.Errorf("the session is %v", v)
 	}
-	eventually(t, "the uids of the former backend are refused no more", func() bool { return !s.refuses(200550) })
+	awaittest.Until(t, "the uids of the former backend are refused no more", func() bool { return !s.refuses(200550) })
 	if !s.refuses(200500) {
 		t.Error("programs of the present backend can call the server")
 	}
@@ -232,7 +233,7 @@ func TestTheSwitchToDockerAndBack(t *testing.T) {
 	s.inSession(kept, "print(x)", "1\n")
 	inDocker := s.lasting()
 	c.swap("backend: one\nmcp: {toolsets: []}\nbackends:\n" + uv)
-	eventually(t, "one is back", func() bool { names, _ := s.backends(); return names[0] == "one" })
+	awaittest.Until(t, "one is back", func() bool { names, _ := s.backends(); return names[0] == "one" })
 	s.inSession(inDocker, "print(x)", "1\n")
 	s.inSession(kept, "print(x)", "1\n")
 	for _, id := range []string{kept, inDocker} {
@@ -243,5 +244,5 @@ func TestTheSwitchToDockerAndBack(t *testing.T) {
 		t.Error("there was no load")
 	}
 	// The plugin stops once the backend is drained.
-	eventually(t, "nothing is left in the daemon", func() bool { return len(dockertest.Objects(t, s.label())) == 0 })
+	awaittest.Until(t, "nothing is left in the daemon", func() bool { return len(dockertest.Objects(t, s.label())) == 0 })
 }

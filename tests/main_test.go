@@ -17,8 +17,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 )
@@ -135,7 +135,7 @@ func startServer(t *testing.T, env []string, args ...string) *server {
 func (s *server) start() {
 	s.t.Helper()
 	s.launch()
-	eventually(s.t, "server is ready", func() bool {
+	awaittest.Until(s.t, "server is ready", func() bool {
 		resp, err := http.Get(s.url + "/readyz")
 		if err != nil {
 			return false
@@ -190,40 +190,23 @@ func (s *server) launch() {
 	case s.url = <-found:
 	case <-s.exited:
 		s.t.Fatalf("serve ended:\n%s", s.log)
-	case <-time.After(60 * time.Second):
+	case <-awaittest.Context(s.t).Done():
 		_ = s.cmd.Process.Kill()
-		s.t.Fatalf("serve printed no address in 60 s:\n%s", s.log)
+		s.t.Fatalf("serve printed no address within %s:\n%s", awaittest.Bound, s.log)
 	}
 }
 
 // stop ends the server as an operator would, and fails the test when it does not end.
 func (s *server) stop() {
 	_ = s.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-s.exited:
-	case <-time.After(60 * time.Second):
-		_ = s.cmd.Process.Kill()
-		<-s.exited
-		s.t.Errorf("serve did not end after SIGTERM:\n%s", s.log)
-	}
+	defer func() { _ = s.cmd.Process.Kill() }() // the one that hangs
+	awaittest.Closed(s.t, "the end of serve after SIGTERM", s.exited)
 }
 
 // kill ends the server with SIGKILL and waits for it.
 func (s *server) kill() {
 	_ = s.cmd.Process.Kill()
 	<-s.exited
-}
-
-// eventually waits for a condition that has no event to wait for; it is bounded and generous.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(60 * time.Second)
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("never happened: %s", what)
-		}
-		time.Sleep(20 * time.Millisecond) // polling another process: nothing wakes us
-	}
 }
 
 // answer is an HTTP response that was read.
@@ -293,7 +276,7 @@ func (s *server) async(body string) string {
 func (s *server) wait(id string, want ...string) map[string]any {
 	s.t.Helper()
 	var last map[string]any
-	eventually(s.t, id+" reaches "+strings.Join(want, " or "), func() bool {
+	awaittest.Until(s.t, id+" reaches "+strings.Join(want, " or "), func() bool {
 		last = s.get("/api/v1/executions/" + id).json(s.t)
 		for _, w := range want {
 			if last["status"] == w {
@@ -311,11 +294,10 @@ type outcome struct {
 	code           int
 }
 
-// cli runs the binary with a bounded time.
+// cli runs the binary to its end.
 func cli(t *testing.T, env []string, stdin io.Reader, args ...string) outcome {
 	t.Helper()
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 3*time.Minute, errors.New("the command did not end"))
-	defer cancel()
+	ctx := awaittest.Context(t)
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Env = environ(append([]string{"PYEXEC_BACKENDS_UV_CACHE_DIR=" + cacheDir}, env...)...)
 	cmd.Stdin = stdin

@@ -1,7 +1,6 @@
 package tests
 
 import (
-	"context"
 	"net/http"
 	"os/exec"
 	"slices"
@@ -9,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
@@ -23,8 +23,7 @@ func TestMCPAfternoon(t *testing.T) {
 		"http":  func(t *testing.T) []string { t.Helper(); return []string{"--url", startServer(t, env).url + "/mcp"} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
-			defer cancel()
+			ctx := awaittest.Context(t)
 			cmd := exec.CommandContext(ctx, python, slices.Concat(args, how(t))...)
 			cmd.Env = environ(env...)
 			cmd.WaitDelay = 10 * time.Second
@@ -103,7 +102,7 @@ func TestMCPContextsHaveTheConfiguredPackages(t *testing.T) {
 	needtest.Long(t, "the tests of plugins/frontend-mcp")
 	mcpPython(t) // there is an index
 	s := startServer(t, []string{"PYEXEC_MCP_CONTEXTS_REQUIREMENTS=[idna==3.10]"})
-	eventually(t, "the environment is prepared", func() bool { return strings.Contains(s.log.String(), "mcp.contexts.requirements: prepared") })
+	awaittest.Until(t, "the environment is prepared", func() bool { return strings.Contains(s.log.String(), "mcp.contexts.requirements: prepared") })
 	c := newMCPCaller(t, s.url+"/mcp", "")
 	made, text, wrong := c.call("create_context", map[string]any{"name": "n"})
 	if wrong {

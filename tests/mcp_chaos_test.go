@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
@@ -184,7 +185,7 @@ func TestKillingTheMCPPluginEndsItsCallsAndNothingElse(t *testing.T) {
 		return slices.DeleteFunc(s.running(), func(id string) bool { return id == lasting || id == ending })
 	}
 	var calls []string
-	eventually(t, "both calls run, and what they have started", func() bool {
+	awaittest.Until(t, "both calls run, and what they have started", func() bool {
 		calls = waited()
 		return len(calls) == len(endpoints) && len(started(mark)) == len(endpoints)
 	})
@@ -204,7 +205,7 @@ func TestKillingTheMCPPluginEndsItsCallsAndNothingElse(t *testing.T) {
 		s.wait(id, "killed")
 	}
 	for _, endpoint := range endpoints {
-		eventually(t, endpoint+" answers again", func() bool {
+		awaittest.Until(t, endpoint+" answers again", func() bool {
 			again := &mcpCaller{t: t, url: endpoint}
 			status, _, err := again.post(0, "initialize", map[string]any{
 				"protocolVersion": "2025-11-25", "capabilities": map[string]any{}, "clientInfo": map[string]any{"name": "t", "version": "1"},
@@ -233,7 +234,7 @@ func TestKillingTheMCPPluginEndsItsCallsAndNothingElse(t *testing.T) {
 	}
 	next.call("stop_context", map[string]any{"context_id": id})
 	// The sandbox of the killed process's MCP session is closed, too.
-	eventually(t, "no session is left", func() bool {
+	awaittest.Until(t, "no session is left", func() bool {
 		for _, x := range s.get("/api/v1/sessions").json(t)["sessions"].([]any) {
 			if x.(map[string]any)["status"] != "closed" {
 				return false
@@ -241,7 +242,7 @@ func TestKillingTheMCPPluginEndsItsCallsAndNothingElse(t *testing.T) {
 		}
 		return len(s.running()) == 0
 	})
-	eventually(t, "nothing runs of what was started", func() bool { return len(started(mark)) == 0 })
+	awaittest.Until(t, "nothing runs of what was started", func() bool { return len(started(mark)) == 0 })
 }
 
 // started are the processes whose command line has text in it.
@@ -316,7 +317,7 @@ func TestTwoOwnersOverMCP(t *testing.T) {
 				result <- last
 			}()
 			other := newMCPCaller(t, endpoint, "ann-token") // the same owner, another client
-			eventually(t, "her call runs", func() bool { return other.refused("context-file://"+id+"/begun") == 0 })
+			awaittest.Until(t, "her call runs", func() bool { return other.refused("context-file://"+id+"/begun") == 0 })
 			for _, foreign := range []*mcpCaller{bob, thief, {t: t, url: endpoint, token: "bob-token"}, other} {
 				if _, _, err := foreign.post(-1, "notifications/cancelled", map[string]any{"requestId": 99}); err != nil {
 					t.Error(err)

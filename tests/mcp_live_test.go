@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
@@ -82,7 +83,7 @@ func TestMCPSessionsSeeTheBackendOfALiveSwitch(t *testing.T) {
 	}
 	changed := func() {
 		t.Helper()
-		eventually(t, "the idle session is told that the tools have changed", func() bool {
+		awaittest.Until(t, "the idle session is told that the tools have changed", func() bool {
 			select {
 			case m, open := <-heard:
 				if !open {
@@ -110,7 +111,7 @@ func TestMCPSessionsSeeTheBackendOfALiveSwitch(t *testing.T) {
 		})
 		pending <- answer{fields, text}
 	}()
-	eventually(t, "the call runs", func() bool { return len(s.running()) == 1 })
+	awaittest.Until(t, "the call runs", func() bool { return len(s.running()) == 1 })
 
 	c.replace(other)
 	s.awaitBackends("other", "one")
@@ -130,7 +131,7 @@ func TestMCPSessionsSeeTheBackendOfALiveSwitch(t *testing.T) {
 	}
 
 	c.replace(uv)
-	eventually(t, "the configuration is back", func() bool { names, _ := s.backends(); return names[0] == "one" })
+	awaittest.Until(t, "the configuration is back", func() bool { names, _ := s.backends(); return names[0] == "one" })
 	changed()
 	for _, session := range []*mcpCaller{busy, idle, third} {
 		if now := session.tools(); !slices.Equal(now, before) {

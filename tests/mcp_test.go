@@ -1,7 +1,6 @@
 package tests
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -10,8 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
@@ -68,8 +67,7 @@ func TestMCPConformance(t *testing.T) {
 		{"2026-07-28 by the next suite", "conformance-next", []string{"--requirements", "2026-07-28", "--expected-failures", expected}, 20},
 	} {
 		t.Run(run.name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-			defer cancel()
+			ctx := awaittest.Context(t)
 			args := append([]string{
 				filepath.Join(dir, "node_modules", run.suite, "dist", "index.js"), "server", "--url", "http://" + address + "/mcp", "-o", t.TempDir(),
 			}, run.args...)

@@ -1,7 +1,6 @@
 package tests
 
 import (
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/tests/internal/mcpclient"
 )
@@ -77,8 +77,7 @@ func TestMCPTranscripts(t *testing.T) {
 	}
 	replay := func(t *testing.T, transcript string, env []string, traits []string, args ...string) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-		defer cancel()
+		ctx := awaittest.Context(t)
 		cmd := exec.CommandContext(ctx, python, slices.Concat([]string{"testdata/mcp/replay.py", transcript, "--with", strings.Join(traits, ",")}, args)...)
 		cmd.Env = environ(env...)
 		cmd.WaitDelay = 10 * time.Second
@@ -154,8 +153,7 @@ func TestMCPInspector(t *testing.T) {
 	} {
 		for _, era := range []string{"legacy", "modern"} {
 			t.Run(name+" "+era, func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-				defer cancel()
+				ctx := awaittest.Context(t)
 				cmd := exec.CommandContext(ctx, node, slices.Concat([]string{filepath.Join(dir, "node_modules", ".bin", "mcp-inspector"), "--cli"}, args,
 					[]string{"--method", "tools/list", "--strict", "--protocol-era", era, "--format", "json"})...)
 				cmd.Env = environ(append(slices.Clone(env), "HOME="+t.TempDir())...)

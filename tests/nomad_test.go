@@ -13,8 +13,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 	"github.com/python-executor/python-executor/plugins/backend-nomad/nomadtest"
 	pyexec "github.com/python-executor/python-executor/sdk/go"
@@ -124,7 +124,7 @@ func (n onNomad) allocation(id string) allocation {
 
 // nothingLeft fails the test if a job runs, or a container with a label of the server is there.
 func (n onNomad) nothingLeft(label string) {
-	eventually(n.t, "all jobs have ended, and their containers are gone", func() bool {
+	awaittest.Until(n.t, "all jobs have ended, and their containers are gone", func() bool {
 		out, err := n.cluster.Command(context.Background(), "job", "status").CombinedOutput()
 		if err != nil {
 			n.t.Fatalf("nomad job status: %v: %s", err, out)
@@ -240,14 +240,14 @@ func killOnNomad(t *testing.T, n onNomad) {
 				t.Logf("nomad job status says\n%s", status)
 			}
 		}()
-		eventually(t, "nomad job status says "+want, func() bool {
+		awaittest.Until(t, "nomad job status says "+want, func() bool {
 			status = n.cluster.Nomad(t, "job", "status", jobOf(id))
 			return strings.Contains(status, "Status        = "+want)
 		})
 	}
 	hasStatus("running")
 	var a allocation
-	eventually(t, "nomad alloc status shows the start", func() bool { // the output may be there before Nomad knows the start
+	awaittest.Until(t, "nomad alloc status shows the start", func() bool { // the output may be there before Nomad knows the start
 		a = n.allocation(id)
 		return a.ClientStatus == "running"
 	})
@@ -264,7 +264,7 @@ func killOnNomad(t *testing.T, n onNomad) {
 	}
 	for stream, want := range map[string]string{"-stdout": "up\n", "-stderr": "err\n"} {
 		// Another process of Nomad's carries the output. It stops with the program, also if it has not read all.
-		eventually(t, "nomad alloc logs "+stream+" shows the output", func() bool {
+		awaittest.Until(t, "nomad alloc logs "+stream+" shows the output", func() bool {
 			return n.cluster.Nomad(t, "alloc", "logs", stream, "-task", task.Name, a.ID) == want
 		})
 	}
@@ -272,7 +272,7 @@ func killOnNomad(t *testing.T, n onNomad) {
 		t.Error(answer)
 	}
 	n.wait(id, "killed")
-	eventually(t, "the container is gone", func() bool {
+	awaittest.Until(t, "the container is gone", func() bool {
 		return len(dockertest.Containers(t, "com.hashicorp.nomad.alloc_id="+a.ID)) == 0
 	})
 	hasStatus("dead (stopped)")
@@ -291,7 +291,7 @@ func asyncOnNomad(t *testing.T, n onNomad) {
 	if a := n.get("/api/v1/executions/" + id + "/events"); !strings.Contains(string(a.body), "event: finished") {
 		t.Errorf("%s", a.body)
 	}
-	eventually(t, "nomad alloc status shows the end", func() bool { // the result may be there before Nomad knows the end
+	awaittest.Until(t, "nomad alloc status shows the end", func() bool { // the result may be there before Nomad knows the end
 		a := n.allocation(id)
 		return a.ClientStatus == "complete" && a.TaskStates["program"].State == "dead"
 	})
@@ -345,8 +345,7 @@ func cliOnNomad(t *testing.T, n onNomad) {
 }
 
 func goOnNomad(t *testing.T, n onNomad) {
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 3*time.Minute, errors.New("the SDK did not come to an end"))
-	defer cancel()
+	ctx := awaittest.Context(t)
 	client, err := pyexec.NewClient(n.url, pyexec.WithToken(n.token))
 	if err != nil {
 		t.Fatal(err)
@@ -403,8 +402,7 @@ print(client.get(long).status)
 func pythonOnNomad(t *testing.T, n onNomad) {
 	python, err := exec.CommandContext(t.Context(), "../tools/sdk-python.sh", "python").Output()
 	skipWithout(t, "index", err == nil)
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 3*time.Minute, errors.New("the SDK did not come to an end"))
-	defer cancel()
+	ctx := awaittest.Context(t)
 	cmd := exec.CommandContext(ctx, strings.TrimSpace(string(python)), "-c", pythonCalls) //nolint:gosec // our own tool prints it
 	cmd.Env = environ(append(n.environ(), "PYTHONPATH=../sdk/python/src")...)
 	cmd.Stderr = t.Output()
@@ -424,7 +422,7 @@ func purgeOnNomad(t *testing.T, n onNomad) {
 	}
 	n.wait(kept, "succeeded")
 	for _, args := range [][]string{{"job", "status", jobOf(id)}, {"alloc", "status", a.ID}} {
-		eventually(t, "Nomad knows neither the job nor the allocation", func() bool {
+		awaittest.Until(t, "Nomad knows neither the job nor the allocation", func() bool {
 			_, err := n.nomad(args...)
 			return err != nil && (strings.Contains(err.Error(), "No job(s) with prefix") || strings.Contains(err.Error(), "No allocation(s) with prefix"))
 		})

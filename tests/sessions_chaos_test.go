@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
@@ -21,12 +22,12 @@ func TestKillingThePluginLosesItsSessionsAndSaysWhy(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.wait(running, "lost")
-	eventually(t, "the session is lost", func() bool { return s.look(id)["status"] == "lost" })
+	awaittest.Until(t, "the session is lost", func() bool { return s.look(id)["status"] == "lost" })
 	if v := s.look(id); !strings.Contains(fmt.Sprint(v["reason"]), "backend uv") {
 		t.Errorf("%v", v)
 	}
 	s.noProgramsLeft()
-	eventually(t, "another plugin process serves", func() bool { p := s.pluginPID(); return p != 0 && p != pid })
+	awaittest.Until(t, "another plugin process serves", func() bool { p := s.pluginPID(); return p != 0 && p != pid })
 	if a := s.post("/api/v1/exec/sync", codeIn(id, "1")); a.status != http.StatusConflict {
 		t.Errorf("%d %s", a.status, a.body)
 	}
@@ -40,7 +41,7 @@ func TestKillingTheCoreLosesTheSessionsOfUVAndTheNextStartSaysSo(t *testing.T) {
 	plugin := s.plugin()
 	s.kill()
 	s.noProgramsLeft()
-	eventually(t, "the plugin ends", func() bool { return syscall.Kill(plugin, 0) != nil })
+	awaittest.Until(t, "the plugin ends", func() bool { return syscall.Kill(plugin, 0) != nil })
 	s.start()
 	if v := s.look(id); v["status"] != "lost" || v["reason"] == nil || v["name"] != "mine" {
 		t.Errorf("%v", v)
@@ -61,7 +62,7 @@ func TestSessionsInContainersOutliveThePluginAndTheCore(t *testing.T) {
 		t.Helper()
 		for language, say := range languages {
 			id := ids[language]
-			eventually(t, language+" answers "+when, func() bool {
+			awaittest.Until(t, language+" answers "+when, func() bool {
 				a := s.post("/api/v1/exec/sync", codeIn(id, say.add))
 				if a.status == http.StatusConflict || a.status == http.StatusNotFound {
 					t.Fatalf("%s: %d %s; %v", when, a.status, a.body, s.look(id))
@@ -95,7 +96,7 @@ func TestSessionsInContainersOutliveThePluginAndTheCore(t *testing.T) {
 	s.prints(running)
 	plugin := s.plugin()
 	s.kill()
-	eventually(t, "the plugin ends", func() bool { return syscall.Kill(plugin, 0) != nil })
+	awaittest.Until(t, "the plugin ends", func() bool { return syscall.Kill(plugin, 0) != nil })
 	s.start()
 	if r := s.wait(running, "succeeded", "failed", "lost", "killed"); r["status"] != "succeeded" || r["stdout"] != all.String() {
 		t.Errorf("after the core was killed: %v", r)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
@@ -298,7 +299,7 @@ func TestAClosedSessionIsGone(t *testing.T) {
 		if a := s.do(s.request(http.MethodDelete, "/api/v1/sessions/"+id, nil)); a.status != http.StatusOK {
 			t.Errorf("once more: %d %s", a.status, a.body)
 		}
-		eventually(t, "no program is left", func() bool { return len(processes(t, "MARK="+id)) == 0 })
+		awaittest.Until(t, "no program is left", func() bool { return len(processes(t, "MARK="+id)) == 0 })
 	})
 }
 
@@ -309,7 +310,7 @@ func TestASessionThatNobodyUsesEnds(t *testing.T) {
 		short := s.session(`{"max_life_seconds":2}`)
 		other := s.session(`{}`)
 		for id, reason := range map[string]string{idle: "used", short: "max_life"} {
-			eventually(t, id+" is closed", func() bool { return s.look(id)["status"] == "closed" })
+			awaittest.Until(t, id+" is closed", func() bool { return s.look(id)["status"] == "closed" })
 			if v := s.look(id); v["reason"] == nil {
 				t.Errorf("no reason (%s): %v", reason, v)
 			}

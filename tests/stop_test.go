@@ -14,8 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/leftovertest"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
 )
@@ -157,18 +157,14 @@ func (s *stopped) endsAtOnce(status int, plugins []int) {
 		<-s.read
 		_ = s.cmd.Wait()
 	}()
-	select {
-	case <-ended:
-	case <-time.After(3 * time.Minute): // a bound, not a measure: whatever waits here waits for a day
-		s.t.Fatalf("it did not end:\n%s", s.stderr())
-	}
+	awaittest.Closed(s.t, "its end", ended)
 	if got := s.cmd.ProcessState.ExitCode(); got != status {
 		s.t.Errorf("exit status %d, want %d\n%s", got, status, s.stderr())
 	}
 	for _, pid := range plugins { // a process whose parent is gone is there until another one has waited for it
-		eventually(s.t, fmt.Sprintf("plugin %d is gone", pid), func() bool { return syscall.Kill(pid, 0) != nil })
+		awaittest.Until(s.t, fmt.Sprintf("plugin %d is gone", pid), func() bool { return syscall.Kill(pid, 0) != nil })
 	}
-	eventually(s.t, "no program is left", func() bool { return len(s.programs()) == 0 })
+	awaittest.Until(s.t, "no program is left", func() bool { return len(s.programs()) == 0 })
 	for _, dir := range []string{filepath.Join(s.dir, "tmp"), s.run, s.work()} {
 		entries, err := os.ReadDir(dir)
 		for _, e := range entries {
@@ -212,18 +208,18 @@ func TestASecondSignalEndsEverythingAtOnce(t *testing.T) {
 			t.Run(kind.name+": "+how.name, func(t *testing.T) {
 				t.Parallel()
 				s := kind.start(t)
-				eventually(t, "the program is deaf", s.isDeaf)
+				awaittest.Until(t, "the program is deaf", s.isDeaf)
 				var all []int
 				for _, name := range kind.plugins {
 					var pids []int
-					eventually(t, "there is a process of "+name, func() bool { pids = s.plugins(name); return len(pids) == 1 })
+					awaittest.Until(t, "there is a process of "+name, func() bool { pids = s.plugins(name); return len(pids) == 1 })
 					all = append(all, pids...)
 					if name == how.hangs {
 						plugintest.Freeze(t, pids[0])
 					}
 				}
 				s.signal(how.first)
-				eventually(t, "it says that a second signal ends it", func() bool { return strings.Contains(s.stderr(), "again to end at once") })
+				awaittest.Until(t, "it says that a second signal ends it", func() bool { return strings.Contains(s.stderr(), "again to end at once") })
 				if len(s.programs()) == 0 {
 					t.Errorf("the program ended with the first signal:\n%s", s.stderr())
 				}
@@ -238,7 +234,7 @@ func startDeafServer(t *testing.T) *stopped {
 	t.Helper()
 	s := startStopped(t, nil, "serve")
 	var url string
-	eventually(t, "it listens", func() bool {
+	awaittest.Until(t, "it listens", func() bool {
 		_, rest, found := strings.Cut(s.stderr(), `"url":"`)
 		url, _, _ = strings.Cut(rest, `"`)
 		return found
@@ -288,7 +284,7 @@ func startMCP(t *testing.T, program string) *stopped {
 func TestACallThatASignalCancelsIsAnswered(t *testing.T) {
 	t.Parallel()
 	s := startMCP(t, "import time\ntime.sleep(86400)\n")
-	eventually(t, "the program runs", func() bool { return len(s.programs()) > 0 })
+	awaittest.Until(t, "the program runs", func() bool { return len(s.programs()) > 0 })
 	s.signal(syscall.SIGTERM)
 	line, err := s.out.ReadString('\n')
 	if err != nil || !strings.Contains(line, `"id":2`) || !strings.Contains(line, "the frontend is stopping") {

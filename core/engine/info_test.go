@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/python-executor/python-executor/core/config"
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/fake"
 )
 
@@ -128,12 +128,11 @@ func TestAnAnswerIsThereWhenItsCapacityCounts(t *testing.T) {
 	done := b.fetch(r.Engine)
 	r.mu.Lock()
 	plugin.answer <- struct{}{}
-	known := false
-	for deadline := time.Now().Add(time.Minute); !known && time.Now().Before(deadline); runtime.Gosched() {
+	awaittest.Until(t, "the answer", func() bool {
 		b.mu.Lock()
-		known = b.info.Capacity == 3
-		b.mu.Unlock()
-	}
+		defer b.mu.Unlock()
+		return b.info.Capacity == 3
+	})
 	select {
 	case <-done:
 		t.Error("the answer came before its capacity")
@@ -143,8 +142,8 @@ func TestAnAnswerIsThereWhenItsCapacityCounts(t *testing.T) {
 	<-done
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if c := r.queue.capacity[b.key]; !known || c != 3 {
-		t.Errorf("capacity %d, known %t", c, known)
+	if c := r.queue.capacity[b.key]; c != 3 {
+		t.Errorf("capacity %d", c)
 	}
 }
 
@@ -159,16 +158,13 @@ func TestABackendIsNotLockedWhileItWaitsForTheEngine(t *testing.T) {
 		defer close(answered)
 		_, _ = r.infoNow(t.Context(), b)
 	}()
-	asks := false
-	for deadline := time.Now().Add(time.Minute); !asks && time.Now().Before(deadline); runtime.Gosched() {
-		if b.mu.TryLock() {
-			asks = b.fetching != nil
-			b.mu.Unlock()
+	awaittest.Until(t, "a question to the backend, which is not locked,", func() bool {
+		if !b.mu.TryLock() {
+			return false
 		}
-	}
+		defer b.mu.Unlock()
+		return b.fetching != nil
+	})
 	r.mu.Unlock()
 	<-answered
-	if !asks {
-		t.Error("the backend is locked")
-	}
 }

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
 	"github.com/python-executor/python-executor/core/host"
@@ -176,11 +176,7 @@ func TestAFrontendWithoutRestartIsDoneWhenItEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	entry(t, r, "serves")
-	select {
-	case <-f.Done():
-	case <-time.After(30 * time.Second):
-		t.Fatal("it is not done")
-	}
+	awaittest.Closed(t, "its end", f.Done())
 	if f.Err() != nil {
 		t.Errorf("ended with %v", f.Err())
 	}

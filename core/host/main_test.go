@@ -15,6 +15,7 @@ import (
 
 	"github.com/python-executor/python-executor/core/config"
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
 	"github.com/python-executor/python-executor/core/host"
@@ -185,9 +186,7 @@ func started(t *testing.T, o host.Options) *host.Host {
 			t.Errorf("close: %v", err)
 		}
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if err := h.Start(ctx); err != nil {
+	if err := h.Start(awaittest.Context(t)); err != nil {
 		t.Fatal(err)
 	}
 	return h

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
@@ -44,11 +44,8 @@ func TestCalmProlongsTheSleepsOfTheMonitorAlone(t *testing.T) {
 		t.Fatalf("threads %q have that timer slack", calm)
 	}
 	// Only the monitor wakes without anybody who wakes it.
-	for before, end := sleeps(t, calm[0]), time.Now().Add(time.Minute); sleeps(t, calm[0]) < before+20; {
-		if time.Now().After(end) {
-			t.Fatalf("thread %s does not wake by itself", calm[0])
-		}
-	}
+	before := sleeps(t, calm[0])
+	awaittest.Until(t, "that thread "+calm[0]+" wakes by itself", func() bool { return sleeps(t, calm[0]) >= before+20 })
 }
 
 // ended reports whether err says that a thread has ended.

@@ -15,12 +15,12 @@ import (
 	"net/textproto"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/python-executor/python-executor/core/auth"
 	"github.com/python-executor/python-executor/core/config"
 	"github.com/python-executor/python-executor/core/engine"
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	httpfrontend "github.com/python-executor/python-executor/frontends/http"
 	pyexec "github.com/python-executor/python-executor/sdk/go"
 )
@@ -231,16 +231,6 @@ func TestABadBatchIsRefused(t *testing.T) {
 	}
 }
 
-// await polls until the backend is as it should be.
-func (w *whole) await(what string, reached func() bool) {
-	w.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !reached(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			w.t.Fatalf("waited in vain: %s", what)
-		}
-	}
-}
-
 // A record comes when its case ends, not at the end of the batch, and a client that leaves cancels what runs.
 func TestABatchOfAClientThatLeavesIsCancelled(t *testing.T) {
 	t.Parallel()
@@ -262,9 +252,9 @@ func TestABatchOfAClientThatLeavesIsCancelled(t *testing.T) {
 	if err != nil || !strings.Contains(line, `"stdout":"first\n"`) {
 		t.Fatalf("%q, %v", line, err)
 	}
-	w.await("two other cases run", func() bool { return len(w.backend.Runs()) == 3 })
+	awaittest.Until(w.t, "two other cases run", func() bool { return len(w.backend.Runs()) == 3 })
 	leave(errors.New("the client leaves"))
-	w.await("the cases of a client that has left end", func() bool { return len(w.backend.Running()) == 0 })
+	awaittest.Until(w.t, "the cases of a client that has left end", func() bool { return len(w.backend.Running()) == 0 })
 	if n := len(w.backend.Runs()); n != 3 {
 		t.Errorf("%d cases have run", n)
 	}

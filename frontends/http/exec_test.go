@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 // taking returns a run's Service and what its Submit was given.
@@ -294,7 +295,7 @@ func TestAnErrorBehindTheTarIsTheRequests(t *testing.T) {
 			if p["execution_id"] != testID || (tt.location != "") != strings.Contains(fmt.Sprint(p["errors"]), "location:"+tt.location) {
 				t.Fatalf("%v", p)
 			}
-			if id := within(t, killed, "the Execution is killed"); id != testID {
+			if id := awaittest.Recv(t, "the Execution is killed", killed); id != testID {
 				t.Fatal(id)
 			}
 		})
@@ -389,7 +390,7 @@ func TestALogThatEndsBeforeItsExecutionIsNoResult(t *testing.T) {
 			if p := wantProblem(t, w, tt.status, tt.code); p["execution_id"] != testID {
 				t.Errorf("%v", p)
 			}
-			within(t, killed, "the Execution is killed")
+			awaittest.Closed(t, "the Execution is killed", killed)
 		})
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 // mcpPlugin is a plugin's socket that handler serves; asked counts how often it was asked for.
@@ -171,9 +172,9 @@ func TestARequestBeforeMCPIsUpIsAnsweredWhenItIs(t *testing.T) {
 	})
 	status := make(chan int, 1)
 	go func() { status <- do(t, h, http.MethodPost, "/mcp", strings.NewReader("{}")).Code }()
-	within(t, asked, "the request waits")
+	awaittest.Closed(t, "the request waits", asked)
 	close(up)
-	if got := within(t, status, "the call ends"); got != http.StatusTeapot {
+	if got := awaittest.Recv(t, "the call ends", status); got != http.StatusTeapot {
 		t.Error(got)
 	}
 }
@@ -212,9 +213,9 @@ func TestACallOfMCPGivesItsMessageBack(t *testing.T) {
 	go func() { status <- do(t, h, http.MethodPost, "/mcp", strings.NewReader(padded(600<<10))).Code }()
 	defer func() {
 		close(answer)
-		within(t, status, "the call ends")
+		awaittest.Closed(t, "the call ends", status)
 	}()
-	within(t, passedOn, "the message is passed on")
+	awaittest.Closed(t, "the message is passed on", passedOn)
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
 		all := h.buffers.Open()
 		_, err := all.ReadAll(strings.NewReader(padded(budget)), budget)

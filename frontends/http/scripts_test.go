@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 // scriptService runs one script by what a test says.
@@ -249,9 +250,9 @@ func TestACallerOfAScriptThatGoesAwayEndsIt(t *testing.T) {
 				resp.Body.Close()
 			}
 		}()
-		within(t, s.waiting, "the script runs")
+		awaittest.Closed(t, "the script runs", s.waiting)
 		cancel(nil)
-		within(t, s.canceled, "the script is cancelled")
+		awaittest.Closed(t, "the script is cancelled", s.canceled)
 		server.Close()
 	}
 }

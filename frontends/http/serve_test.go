@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 // serving starts serve and returns the address, the end of its ctx, and what it returned.
@@ -71,7 +72,7 @@ func TestServeDrains(t *testing.T) {
 		data, _ := io.ReadAll(res.Body)
 		answered <- string(data)
 	}()
-	within(t, submitted, "the Execution is submitted")
+	awaittest.Closed(t, "the Execution is submitted", submitted)
 	end()
 	// Followers end at once: the events orderly (they resume), the raw bytes not like a whole.
 	if data, err := io.ReadAll(events.Body); err != nil || strings.Contains(string(data), "finished") {
@@ -82,10 +83,10 @@ func TestServeDrains(t *testing.T) {
 	}
 	// The call in flight gets its answer.
 	r.add(done(0))
-	if got := within(t, answered, "the call ends"); !strings.Contains(got, `"succeeded"`) {
+	if got := awaittest.Recv(t, "the call ends", answered); !strings.Contains(got, `"succeeded"`) {
 		t.Fatal(got)
 	}
-	if err := within(t, returned, "serve returns"); err != nil {
+	if err := awaittest.Recv(t, "serve returns", returned); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -105,14 +106,14 @@ func TestServeCutsEverythingWhenThereIsNoTimeLeft(t *testing.T) {
 		}
 		answered <- err
 	}()
-	within(t, submitted, "the Execution is submitted")
+	awaittest.Closed(t, "the Execution is submitted", submitted)
 	end()
 	close(now)
-	if id := within(t, killed, "the Execution is killed"); id != testID {
+	if id := awaittest.Recv(t, "the Execution is killed", killed); id != testID {
 		t.Fatal(id)
 	}
-	_ = within(t, answered, "the call ends")
-	if err := within(t, returned, "serve returns"); err != nil {
+	_ = awaittest.Recv(t, "the call ends", answered)
+	if err := awaittest.Recv(t, "serve returns", returned); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -131,13 +132,13 @@ func TestServeCutsWhatDoesNotEnd(t *testing.T) {
 		}
 		answered <- err
 	}()
-	within(t, submitted, "the Execution is submitted")
+	awaittest.Closed(t, "the Execution is submitted", submitted)
 	end()
-	if id := within(t, killed, "the Execution is killed"); id != testID {
+	if id := awaittest.Recv(t, "the Execution is killed", killed); id != testID {
 		t.Fatal(id)
 	}
-	_ = within(t, answered, "the call ends")
-	if err := within(t, returned, "serve returns"); err != nil {
+	_ = awaittest.Recv(t, "the call ends", answered)
+	if err := awaittest.Recv(t, "serve returns", returned); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -176,7 +177,7 @@ func TestTheBoundOfHeaders(t *testing.T) {
 		}
 	}
 	end()
-	if err := within(t, returned, "serve returns"); err != nil {
+	if err := awaittest.Recv(t, "serve returns", returned); err != nil {
 		t.Error(err)
 	}
 }

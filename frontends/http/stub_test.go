@@ -304,18 +304,6 @@ func postJSON(t *testing.T, h http.Handler, target, body string) *httptest.Respo
 	return do(t, h, http.MethodPost, target, strings.NewReader(body), "Content-Type", "application/json")
 }
 
-// within waits for ch, and fails the test when nothing comes for long.
-func within[T any](t *testing.T, ch <-chan T, what string) T {
-	t.Helper()
-	select {
-	case v := <-ch:
-		return v
-	case <-time.After(20 * time.Second):
-		t.Fatalf("waited in vain: %s", what)
-		panic("unreachable")
-	}
-}
-
 func decode(t *testing.T, data []byte) map[string]any {
 	t.Helper()
 	var v map[string]any

@@ -14,6 +14,7 @@ import (
 	"weak"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 func TestBrokenRequests(t *testing.T) {
@@ -272,7 +273,7 @@ func TestABodyThatTurnsOutTooLargeWhileItsProgramRuns(t *testing.T) {
 	if p := wantProblem(t, w, 413, executor.Exhausted); p["execution_id"] != testID {
 		t.Errorf("%v", p)
 	}
-	within(t, killed, "the Execution is killed")
+	awaittest.Closed(t, "the Execution is killed", killed)
 }
 
 func TestARunningProgramHoldsNothingOfItsSubmit(t *testing.T) {

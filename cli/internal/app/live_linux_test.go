@@ -17,7 +17,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/python-executor/python-executor/cli/internal/settings"
 	"github.com/python-executor/python-executor/core/config"
@@ -118,31 +117,21 @@ func (s *liveServer) write(text string) {
 // says waits for a message that has every one of want.
 func (s *liveServer) says(want ...string) {
 	s.t.Helper()
-	late := time.After(2 * time.Minute) // instead of a test that hangs
 	for {
-		select {
-		case text := <-s.log.said:
-			if !slices.ContainsFunc(want, func(w string) bool { return !strings.Contains(text, w) }) {
-				return
-			}
-			s.t.Logf("not waited for: %s", text)
-		case <-late:
-			s.t.Fatalf("never said: %q", want)
+		text := awaittest.Recv(s.t, fmt.Sprintf("the message %q", want), s.log.said)
+		if !slices.ContainsFunc(want, func(w string) bool { return !strings.Contains(text, w) }) {
+			return
 		}
+		s.t.Logf("not waited for: %s", text)
 	}
 }
 
 // saysBoth waits for two messages, in any order.
 func (s *liveServer) saysBoth(a, b string) {
 	s.t.Helper()
-	late := time.After(2 * time.Minute) // instead of a test that hangs
 	for seenA, seenB := false, false; !seenA || !seenB; {
-		select {
-		case text := <-s.log.said:
-			seenA, seenB = seenA || strings.Contains(text, a), seenB || strings.Contains(text, b)
-		case <-late:
-			s.t.Fatalf("never said: %q and %q", a, b)
-		}
+		text := awaittest.Recv(s.t, fmt.Sprintf("the messages %q and %q", a, b), s.log.said)
+		seenA, seenB = seenA || strings.Contains(text, a), seenB || strings.Contains(text, b)
 	}
 }
 
@@ -317,15 +306,12 @@ func TestABrokenConfigurationChangesNothingAndIsReported(t *testing.T) {
 	s.write(good + "bakend: x\n")
 	s.says(refused, "bakend")
 	s.write(good + "limits: {default: {timeout_seconds: 5}, max: {timeout_seconds: 7}}\n")
-	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		_, text := s.call(http.MethodGet, "/readyz", "", "")
-		if strings.TrimSpace(text) == `{"ready":true}` {
-			break
+	awaittest.UntilNil(t, "a server without a notice", func() error {
+		if _, text := s.call(http.MethodGet, "/readyz", "", ""); strings.TrimSpace(text) != `{"ready":true}` {
+			return errors.New(text)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("readyz: %s", text)
-		}
-	}
+		return nil
+	})
 }
 
 func hash(token string) string {

@@ -6,7 +6,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 func TestProfilesHaveAListenerOfTheirOwn(t *testing.T) {
@@ -14,13 +15,7 @@ func TestProfilesHaveAListenerOfTheirOwn(t *testing.T) {
 	defer func() { runtime.MemProfileRate = rate }()
 	runtime.MemProfileRate = 0 // as main sets it
 	s := startLive(t, quiet+"backends: {fake: {}}\nhttp: {pprof_bind: \"127.0.0.1:0\"}\n")
-	var address string
-	select {
-	case text := <-s.log.said:
-		address, _ = strings.CutPrefix(text, "profiles are served address=")
-	case <-time.After(time.Minute): // instead of a test that hangs
-		t.Fatal("no address was logged")
-	}
+	address, _ := strings.CutPrefix(awaittest.Recv(t, "the message with the address", s.log.said), "profiles are served address=")
 	if runtime.MemProfileRate != allocationRate {
 		t.Errorf("MemProfileRate is %d, so that profiles have no allocations", runtime.MemProfileRate)
 	}

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
 )
@@ -137,15 +137,6 @@ func (l lineClient) says(t *testing.T, line string) string {
 	return strings.TrimSpace(answer)
 }
 
-func waitFor(t *testing.T, done <-chan struct{}, what string) {
-	t.Helper()
-	select {
-	case <-done:
-	case <-time.After(30 * time.Second):
-		t.Fatal(what + " did not happen")
-	}
-}
-
 func TestAFrontendServesTheHostsServiceUntilItsClientIsGone(t *testing.T) {
 	l, err := launchLines(t, false)
 	if err != nil {
@@ -163,7 +154,7 @@ func TestAFrontendServesTheHostsServiceUntilItsClientIsGone(t *testing.T) {
 	if err := l.conn.CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, l.Ended(), "the end after the client's")
+	awaittest.Closed(t, "the end after the client's", l.Ended())
 	if err := l.EndErr(); err != nil {
 		t.Errorf("ended with %v", err)
 	}
@@ -178,7 +169,7 @@ func TestAFrontendsErrorReachesTheHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	fmt.Fprintln(l.conn, "fail")
-	waitFor(t, l.Ended(), "its end")
+	awaittest.Closed(t, "its end", l.Ended())
 	if executor.CodeOf(l.EndErr()) != executor.Conflict {
 		t.Errorf("ended with %v", l.EndErr())
 	}
@@ -226,7 +217,7 @@ func TestAKilledFrontendHasEndedAsUnavailable(t *testing.T) {
 	if err := syscall.Kill(l.PID(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, l.Ended(), "its end")
+	awaittest.Closed(t, "its end", l.Ended())
 	if executor.CodeOf(l.EndErr()) != executor.Unavailable {
 		t.Errorf("ended with %v", l.EndErr())
 	}

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
 )
 
@@ -330,11 +330,7 @@ func TestASourceThatIsClosedEarlyIsClosedWhereItIs(t *testing.T) {
 		if err := r.Close(); err != nil {
 			return err
 		}
-		for deadline := time.Now().Add(time.Minute); s.closed.Load() == 0; time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				return errors.New("the source is still open while the call goes on")
-			}
-		}
+		awaittest.Until(t, "the close of the source while the call goes on", func() bool { return s.closed.Load() > 0 })
 		return nil
 	})
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 func createRelaxed(t *testing.T, s *Store, id string) {
@@ -179,11 +180,7 @@ func TestWhatARelaxedExecutionOwesIsBoundedInTimeAndSize(t *testing.T) {
 	s := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
 	for _, id := range []string{"y", "x"} {
 		createRelaxed(t, s, id)
-		for began := time.Now(); inDatabase(t, s, id) < 1; time.Sleep(time.Millisecond) {
-			if time.Since(began) > time.Minute {
-				t.Fatalf("%s is not written", id)
-			}
-		}
+		awaittest.Until(t, "that "+id+" is written", func() bool { return inDatabase(t, s, id) >= 1 })
 	}
 	s.mu.Lock()
 	s.saving = true // nothing more is saved by time
