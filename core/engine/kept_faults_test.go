@@ -220,3 +220,27 @@ func TestArtifactsThatCannotBeRecordedAreLost(t *testing.T) {
 		r.wantBlobs(0)
 	})
 }
+
+// A caller that has seen the end of an Execution finds its slot free.
+func TestASlotIsFreeBeforeTheEndIsWritten(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		store := newFailingStore()
+		r := newRig(t, setup{options: Options{Store: store}})
+		running := -1
+		store.set(func(_ string, events ...executor.Event) error {
+			for _, event := range events {
+				if _, ends := event.Body.(executor.Finished); ends {
+					r.mu.Lock()
+					running = r.queue.running
+					r.mu.Unlock()
+				}
+			}
+			return nil
+		})
+		r.result(r.submit(t.Context(), "exit 0").ID)
+		if running != 0 {
+			t.Errorf("%d slots were held when the end was written", running)
+		}
+	})
+}
