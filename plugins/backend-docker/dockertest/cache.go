@@ -57,13 +57,12 @@ func openCache() (*cache, error) {
 		c.lock.Close()
 		return nil, nil //nolint:nilnil // see above
 	}
-	if _, err := os.Stat(c.used()); err == nil {
+	stale := filepath.Join(c.data(), "network") // it names the bridge of the last daemon
+	if _, killed := os.Stat(c.used()); killed == nil {
 		leftovertest.Unmount(c.dir)
-		err = os.RemoveAll(c.data())
-	} else {
-		// It names the bridge of the last daemon.
-		err = os.RemoveAll(filepath.Join(c.data(), "network"))
+		stale = c.data()
 	}
+	err = os.RemoveAll(stale)
 	if err == nil {
 		err = os.WriteFile(c.used(), nil, 0o600)
 	}

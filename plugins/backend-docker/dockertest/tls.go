@@ -32,7 +32,7 @@ func Remote(t testing.TB) (host, certificates string) {
 	if dir == "" {
 		t.Skip("SKIPPED, the daemon is not private, so it may not speak TLS")
 	}
-	bridge, err := os.ReadFile(filepath.Join(dir, "bridge"))
+	bridge, err := os.ReadFile(filepath.Join(dir, "bridge")) //nolint:gosec // the folder of the shared daemon
 	if err != nil {
 		t.Fatal(err)
 	}
