@@ -73,10 +73,11 @@ func (m *mismatch) Error() string { return "must be " + m.want }
 // convert is the one decode hook. It reads the text of a variable or flag, and refuses what does not fit exactly: mapstructure would
 // take a fraction for a whole number.
 func (l *loader) convert(k key, value any, to reflect.Type) (any, error) {
+	given := value
 	if written, ok := value.(string); ok && to.Kind() != reflect.String {
 		read, err := readText(aliasText(l.origin(k.path), written, to), to)
 		if err != nil {
-			return nil, &mismatch{describe(to), written}
+			return nil, &mismatch{describe(to), given}
 		}
 		value = read
 	}
@@ -84,7 +85,7 @@ func (l *loader) convert(k key, value any, to reflect.Type) (any, error) {
 	if from.IsValid() && from.Type() == to {
 		return value, nil // a default, or a list of a flag
 	}
-	ok := false
+	var ok bool
 	switch to.Kind() {
 	case reflect.String, reflect.Bool:
 		ok = from.Kind() == to.Kind()
@@ -101,7 +102,7 @@ func (l *loader) convert(k key, value any, to reflect.Type) (any, error) {
 		ok = from.CanInt() || from.CanUint() && from.Uint() <= math.MaxInt64
 	}
 	if !ok {
-		return nil, &mismatch{describe(to), value}
+		return nil, &mismatch{describe(to), given}
 	}
 	return value, nil
 }

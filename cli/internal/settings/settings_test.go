@@ -409,6 +409,13 @@ func TestAVariableThatIsNoKeyIsNamed(t *testing.T) {
 			}
 		})
 	}
+	for text, want := range map[string]string{"null": `(got "null", in `, "[1]": `(got "[1]", in `, "1.5": `(got "1.5", in `, "'5'": `(got "'5'", in `} {
+		t.Setenv("PYEXEC_ENGINE_MAX_QUEUED", text)
+		if _, err := settings.Load(settings.Options{}); err == nil || !strings.Contains(err.Error(), "engine.max_queued: must be a whole number "+want) {
+			t.Errorf("%s: got %v", text, err)
+		}
+	}
+	t.Setenv("PYEXEC_ENGINE_MAX_QUEUED", "")
 	t.Run("a key of a token", func(t *testing.T) {
 		t.Setenv("PYEXEC_HTTP_TOKENS", "[{owner: a, hash: b}]")
 		if _, err := settings.Load(settings.Options{}); err == nil || !strings.Contains(err.Error(), "http.tokens[0].hash: unknown key (PYEXEC_HTTP_TOKENS)") {
