@@ -122,5 +122,7 @@ func (b *Backend) Close() error {
 	}
 	b.stop(backend.ErrClosed)
 	b.wg.Wait()
-	return errors.Join(b.transfer.close(), b.clear())
+	err := errors.Join(b.transfer.close(), b.clear())
+	b.cluster.client.Close() // its idle connections
+	return err
 }
