@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
@@ -357,17 +358,22 @@ func inOwnNetwork(t *testing.T) error {
 		}
 		defer l.Close()
 		to, from := l.Addr().(*net.TCPAddr), &net.TCPAddr{IP: net.ParseIP(test.from)}
+		if test.want {
+			// The kernel may add the route of a new address of IPv6 a little later.
+			awaittest.UntilNil(t, "a connection from "+test.from, func() error {
+				c, err := (&net.Dialer{LocalAddr: from}).Dial("tcp", l.Addr().String()) //nolint:noctx // to this host
+				if err == nil {
+					t.Cleanup(func() { c.Close() })
+				}
+				return err
+			})
+		}
 		if got := onThisHost(to, from); got != test.want {
 			t.Errorf("%s from %s: %v", test.to, test.from, got)
 		}
 		if !test.want {
 			continue
 		}
-		c, err := (&net.Dialer{LocalAddr: from}).Dial("tcp", l.Addr().String()) //nolint:noctx // to this host
-		if err != nil {
-			return err
-		}
-		defer c.Close()
 		to, from = accept(t, l)
 		if uid, err := (netlinkTable{}).owner(from, to); err != nil || uid != os.Geteuid() {
 			t.Errorf("%s from %s: uid %d, %v", to, from, uid, err)
