@@ -65,7 +65,7 @@ var parts = []Part{
 	{Name: "long-sdk-go", Tier: Long, Dir: "sdk/go", Test: []string{"-race", "-cover", "./..."}, Uses: "cpu:100", After: afterBuild, Seconds: 40, Floors: true, Inputs: concat(floors, wireData)},
 	{Name: "long-cli", Tier: Long, Dir: "cli", Test: []string{"-race", "-cover", "./..."}, Uses: "cpu:100", After: afterBuild, Seconds: 100, Floors: true, Inputs: concat(floors, cliFiles)},
 	{Name: "pythons", Tier: Long, Command: []string{"tools/sdk-python.sh", "all"}, Uses: "cpu:100", After: afterBuild, Seconds: 600, Builds: product, Inputs: sdkPython},
-	{Name: "fidelity", Tier: Long, Dir: "core", Test: []string{"-run=^TestProgramsRunAsUnderPlainPython$", "./runner"}, Env: []string{"PYEXEC_FIDELITY=all"}, Uses: "uids:1 cpu:150", After: afterBuild, Seconds: 300},
+	{Name: "fidelity", Tier: Long, Dir: "core", Test: []string{"-run=^TestProgramsRunAsUnderPlainPython$", "./runner"}, Uses: "uids:1 cpu:150", After: afterBuild, Seconds: 300},
 	{Name: "v2", Tier: Long, Command: []string{"tools/v2.sh"}, Uses: "cpu:100", After: afterBuild, Seconds: 1500, Inputs: v2Files},
 	{Name: "platforms", Tier: Long, Command: []string{"tools/lint.sh", "--platforms"}, Uses: "cpu:200", Seconds: 120, Inputs: everyGoFile},
 }
