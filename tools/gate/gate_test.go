@@ -35,7 +35,9 @@ var tables = map[string][]Part{
 		{Name: "served", Tier: Gate, Command: []string{"true"}, After: []string{"server"}, Seconds: 1},
 	},
 	// Every second run of its test fails, beginning with the first.
-	"flaky":   {{Name: "flaky", Tier: Gate, Dir: "m", Test: []string{"./..."}, Env: []string{"GOWORK=off"}, Seconds: 1}},
+	"flaky": {{Name: "flaky", Tier: Gate, Dir: "m", Test: []string{"."}, Env: []string{"GOWORK=off"}, Seconds: 1}},
+	// Its test fails after another one only.
+	"victim":  {{Name: "victim", Tier: Gate, Dir: "m", Test: []string{"./victim"}, Env: []string{"GOWORK=off"}, Seconds: 1}},
 	"missing": {{Name: "missing", Tier: Gate, Command: []string{"/no/such/program"}, Seconds: 1}},
 }
 
@@ -57,6 +59,21 @@ func TestFlaky(t *testing.T) {
 }
 `
 
+const victim = `package victim
+
+import "testing"
+
+var left bool
+
+func TestCulprit(t *testing.T) { left = true }
+
+func TestVictim(t *testing.T) {
+	if left {
+		t.Error("another one was here")
+	}
+}
+`
+
 func TestMain(m *testing.M) {
 	if name := os.Getenv(testTable); name != "" {
 		parts = tables[name]
@@ -69,7 +86,7 @@ func TestMain(m *testing.M) {
 func gateWith(t *testing.T, table string) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
 	dir := t.TempDir()
-	for name, text := range map[string]string{"tools/gate/go.mod": "", "m/go.mod": "module m\n\ngo 1.26\n", "m/m_test.go": flaky} {
+	for name, text := range map[string]string{"tools/gate/go.mod": "", "m/go.mod": "module m\n\ngo 1.26\n", "m/m_test.go": flaky, "m/victim/victim_test.go": victim} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -96,7 +113,11 @@ func TestGateIsRedIfAPartIs(t *testing.T) {
 		"serves not": {1, []string{"no luck\n", "it ended before it was ready", "not run\n", "FAILED: server\n"}},
 		"flaky": {1, []string{
 			"it was the turn", "evidence: m TestFlaky/deep alone: 10 of 20 runs failed\n", "evidence: m TestFlaky/deep beside 1 busy loops: 10 of 20 runs failed\n",
-			"FAILED: flaky\n        m TestFlaky/deep\n",
+			"evidence: m TestFlaky/deep in its whole package: 1 of 3 runs failed\n", "FAILED: flaky\n        m TestFlaky/deep\n",
+		}},
+		"victim": {1, []string{
+			"evidence: m/victim TestVictim alone: 0 of 20 runs failed\n", "evidence: m/victim TestVictim beside 1 busy loops: 0 of 20 runs failed\n",
+			"evidence: m/victim TestVictim in its whole package: 3 of 3 runs failed\n",
 		}},
 		"missing": {1, []string{"no such file", "FAILED: missing\n"}},
 	} {
