@@ -15,9 +15,9 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
-	"go.uber.org/goleak"
 
 	"github.com/python-executor/python-executor/core/executor/awaittest"
+	"github.com/python-executor/python-executor/core/executor/leaktest"
 	"github.com/python-executor/python-executor/core/executor/leftovertest"
 )
 
@@ -47,14 +47,7 @@ func (s suite) Run() int {
 	}
 	defer os.RemoveAll(dir)
 	cache = filepath.Join(dir, "cache")
-	code := s.m.Run()
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-	}
-	return code
+	return leaktest.Run(s.m)
 }
 
 // TestScripts runs every script in testdata/script against the real program: it starts plugins and runners by executing

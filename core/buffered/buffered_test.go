@@ -8,13 +8,12 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"go.uber.org/goleak"
-
 	"github.com/python-executor/python-executor/core/buffered"
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func wantFull(t *testing.T, err error) {
 	t.Helper()

@@ -13,12 +13,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/goleak"
 
 	"github.com/python-executor/python-executor/core/blobs/dir"
 	"github.com/python-executor/python-executor/core/config"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/fake"
+	"github.com/python-executor/python-executor/core/executor/leaktest"
 	"github.com/python-executor/python-executor/core/store/memory"
 )
 
@@ -32,7 +32,7 @@ const (
 	maxVariables = 1000
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // rig is an Engine on the fake backend, in memory.
 type rig struct {

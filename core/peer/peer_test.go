@@ -16,14 +16,14 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"github.com/python-executor/python-executor/core/executor/awaittest"
+	"github.com/python-executor/python-executor/core/executor/leaktest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // programUID is one of the uids that are refused in these tests.
 const programUID = 60601

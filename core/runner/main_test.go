@@ -19,10 +19,9 @@ import (
 	"syscall"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/awaittest"
+	"github.com/python-executor/python-executor/core/executor/leaktest"
 	"github.com/python-executor/python-executor/core/runner/agent"
 	"github.com/python-executor/python-executor/core/runner/protocol"
 	"github.com/python-executor/python-executor/core/runner/sandbox"
@@ -43,7 +42,7 @@ func TestMain(m *testing.M) {
 			signal.Notify(make(chan os.Signal, 1), s)
 		}
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // testUID is the slot's uid where the tests run as root; the next few thousand are this process's too. Tests kill all that

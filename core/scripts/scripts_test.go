@@ -18,10 +18,9 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/python-executor/python-executor/core/config"
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/leaktest"
 	"github.com/python-executor/python-executor/core/runner/toldtest"
 )
 
@@ -29,7 +28,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "runner" {
 		os.Exit(toldtest.Main(os.Args[2:]))
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // journal is a Sink that remembers.

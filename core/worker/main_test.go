@@ -5,15 +5,14 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/fake"
+	"github.com/python-executor/python-executor/core/executor/leaktest"
 	"github.com/python-executor/python-executor/core/worker"
 	"github.com/python-executor/python-executor/core/worker/workertest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // start serves b as a worker, and returns its address.
 func start(t *testing.T, o worker.Options) (*worker.Server, string) {

@@ -6,7 +6,6 @@ require (
 	github.com/danielgtaylor/huma/v2 v2.37.2
 	github.com/python-executor/python-executor/core v0.0.0
 	github.com/python-executor/python-executor/sdk/go v0.0.0
-	go.uber.org/goleak v1.3.0
 )
 
 require (
@@ -26,6 +25,7 @@ require (
 	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
+	go.uber.org/goleak v1.3.0 // indirect
 	golang.org/x/net v0.60.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.42.0 // indirect

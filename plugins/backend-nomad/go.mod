@@ -7,7 +7,6 @@ require (
 	github.com/hashicorp/consul/api v1.34.5
 	github.com/hashicorp/nomad/api v0.0.0-20260907080526-08ef8f3d26da
 	github.com/python-executor/python-executor/core v0.0.0
-	go.uber.org/goleak v1.3.0
 	google.golang.org/grpc v1.85.0
 )
 
@@ -43,6 +42,7 @@ require (
 	go.opentelemetry.io/otel/metric v1.47.0 // indirect
 	go.opentelemetry.io/otel/trace v1.47.0 // indirect
 	go.opentelemetry.io/proto/otlp v1.11.1 // indirect
+	go.uber.org/goleak v1.3.0 // indirect
 	golang.org/x/exp v0.0.0-20260218203240-3dfff04db8fa // indirect
 )
 

@@ -13,9 +13,8 @@ import (
 	"sync"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/leaktest"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
 	"github.com/python-executor/python-executor/core/runner/network/networktest"
@@ -33,7 +32,7 @@ func TestMain(m *testing.M) {
 	}
 	networktest.Main()
 	plugintest.Main(map[string]plugin.Factory{"uv": Factory})
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // folder returns a temporary folder that every uid may enter. t.TempDir is closed to the uids of slots.

@@ -16,11 +16,10 @@ import (
 	"syscall"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/python-executor/python-executor/core/config"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/fake"
+	"github.com/python-executor/python-executor/core/executor/leaktest"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/runner/agent"
 	mcpfrontend "github.com/python-executor/python-executor/plugins/frontend-mcp"
@@ -38,7 +37,7 @@ func TestMain(m *testing.M) {
 	case len(os.Args) > 1 && os.Args[1] == "runner":
 		os.Exit(agent.Main(os.Args[2:]))
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // testBundle has the fake in place of real backends; its plugin process is this test binary.

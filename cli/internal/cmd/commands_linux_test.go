@@ -14,13 +14,12 @@ import (
 	"syscall"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/python-executor/python-executor/cli/internal/app"
 	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/config"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/fake"
+	"github.com/python-executor/python-executor/core/executor/leaktest"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 )
 
@@ -40,7 +39,7 @@ func TestMain(m *testing.M) {
 			os.Unsetenv(name)
 		}
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // withFake has the fake as its only backend, in a plugin process that is this test binary.

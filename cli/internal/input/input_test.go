@@ -14,12 +14,11 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/python-executor/python-executor/cli/internal/input"
+	"github.com/python-executor/python-executor/core/executor/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // tree writes files below a new folder; a name that ends in / is an empty folder, a content "-> X" a symbolic link.
 func tree(t *testing.T, files map[string]string) string {

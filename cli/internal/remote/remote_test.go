@@ -13,13 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/leaktest"
 	pyexec "github.com/python-executor/python-executor/sdk/go"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func TestErrorsKeepCodeAndFields(t *testing.T) {
 	fields := []pyexec.FieldError{{Field: "config.memory_mb", Message: "too much"}}

@@ -13,11 +13,11 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
-	"go.uber.org/goleak"
 
 	"github.com/python-executor/python-executor/cli/internal/settings"
 	"github.com/python-executor/python-executor/core/config"
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/leaktest"
 )
 
 func TestMain(m *testing.M) {
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 			os.Unsetenv(name)
 		}
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 func file(t *testing.T, text string) string {

@@ -7,12 +7,11 @@ import (
 	"path/filepath"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/python-executor/python-executor/core/executor/awaittest"
+	"github.com/python-executor/python-executor/core/executor/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func write(t *testing.T, path, text string) {
 	t.Helper()

@@ -8,14 +8,13 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	dirblobs "github.com/python-executor/python-executor/core/blobs/dir"
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/leaktest"
 	"github.com/python-executor/python-executor/core/executor/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func open(t *testing.T, path string) *dirblobs.Blobs {
 	t.Helper()

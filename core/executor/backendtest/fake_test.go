@@ -3,17 +3,16 @@ package backendtest_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/backendtest"
 	"github.com/python-executor/python-executor/core/executor/fake"
+	"github.com/python-executor/python-executor/core/executor/leaktest"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
 )
 
 func TestMain(m *testing.M) {
 	pluginMain()
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // fakeOptions returns the Options of the suite for the fake.

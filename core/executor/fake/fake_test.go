@@ -12,13 +12,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/fake"
+	"github.com/python-executor/python-executor/core/executor/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // log is a Sink that records.
 type log struct {

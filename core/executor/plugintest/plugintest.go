@@ -5,7 +5,7 @@
 //
 //	func TestMain(m *testing.M) {
 //		plugintest.Main(map[string]plugin.Factory{"fake": fake.Factory})
-//		goleak.VerifyTestMain(m)
+//		leaktest.Main(m)
 //	}
 //
 // Wheel makes a Python package for tests of preparations.

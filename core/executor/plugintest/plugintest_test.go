@@ -6,9 +6,8 @@ import (
 	"strconv"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/leaktest"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
 )
@@ -17,7 +16,7 @@ func TestMain(m *testing.M) {
 	plugintest.Main(map[string]plugin.Factory{"still": func(context.Context, plugin.Configure) (executor.Backend, error) {
 		return still{}, nil
 	}})
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // still is a backend that only says where it is.

@@ -3,7 +3,7 @@ package wire
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/python-executor/python-executor/core/executor/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }

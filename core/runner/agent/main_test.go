@@ -9,7 +9,7 @@ import (
 	"os/exec"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/python-executor/python-executor/core/executor/leaktest"
 )
 
 // TestMain is also a runner that breaks.
@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 		a.dying = func(err error) { fmt.Println("told", err) }
 		a.die(errors.New("broken"))
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 func TestARunnerThatBreaksTellsItsHostInTheSameProcess(t *testing.T) {

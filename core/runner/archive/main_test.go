@@ -6,10 +6,10 @@ import (
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/python-executor/python-executor/core/executor/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func must(t *testing.T, err error) {
 	t.Helper()

@@ -19,11 +19,11 @@ import (
 	"syscall"
 	"testing"
 
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/awaittest"
+	"github.com/python-executor/python-executor/core/executor/leaktest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/core/runner/agent"
 	"github.com/python-executor/python-executor/core/runner/job"
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 		_, _ = os.Stderr.WriteString(enterInside(os.Args[2], os.Args[3:]).Error() + "\n")
 		os.Exit(agent.ExitBroken)
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // testUID is the program's user: nobody else's, because tests kill all that runs as theirs.

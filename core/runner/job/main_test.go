@@ -3,10 +3,10 @@ package job
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/python-executor/python-executor/core/executor/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func must(tb testing.TB, err error) {
 	tb.Helper()

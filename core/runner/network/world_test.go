@@ -9,9 +9,9 @@ import (
 	"sync"
 	"testing"
 
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/python-executor/python-executor/core/executor/leaktest"
 	"github.com/python-executor/python-executor/core/runner/network/networktest"
 )
 
@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	if networktest.Role() == "" {
 		os.Exit(max(networktest.Run(networktest.AsRoot, os.Args[1:], os.Stdout), networktest.Run(networktest.AsOwner, os.Args[1:], os.Stdout)))
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // place is a network namespace of programs.

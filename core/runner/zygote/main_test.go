@@ -7,8 +7,9 @@ import (
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/executor/leaktest"
 )
 
 func TestMain(m *testing.M) {
@@ -17,5 +18,5 @@ func TestMain(m *testing.M) {
 		_, _ = os.Stderr.WriteString(err.Error() + "\n")
 		os.Exit(1)
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }

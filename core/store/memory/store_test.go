@@ -3,14 +3,13 @@ package memorystore_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/leaktest"
 	"github.com/python-executor/python-executor/core/executor/storetest"
 	memorystore "github.com/python-executor/python-executor/core/store/memory"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func TestStoreKeepsTheLaw(t *testing.T) {
 	t.Parallel()

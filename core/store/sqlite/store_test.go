@@ -8,9 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/leaktest"
 	"github.com/python-executor/python-executor/core/executor/storetest"
 	sqlitestore "github.com/python-executor/python-executor/core/store/sqlite"
 )
@@ -19,7 +18,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(crashEnv) != "" {
 		crashChild()
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 func open(t testing.TB, path string) *sqlitestore.Store {

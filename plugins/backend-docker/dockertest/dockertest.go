@@ -11,8 +11,8 @@ import (
 
 	"github.com/docker/docker/api/types/system"
 	"github.com/docker/docker/client"
-	"go.uber.org/goleak"
 
+	"github.com/python-executor/python-executor/core/executor/leaktest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
@@ -95,7 +95,7 @@ func GVisor(t testing.TB) string {
 }
 
 // Main runs the tests, stops the daemon that they started, if any, checks that no goroutine is left, and exits.
-func Main(m goleak.TestingM) { goleak.VerifyTestMain(stopping{m}) }
+func Main(m leaktest.M) { leaktest.Main(stopping{m}) }
 
 // Stop stops and removes the daemon that this process started, if any. Main calls it; a TestMain that does not call Main must
 // call Stop. It is idempotent.
@@ -109,8 +109,8 @@ func Stop() error {
 	return err
 }
 
-// stopping is a TestingM that stops the daemon before goroutines are counted.
-type stopping struct{ m goleak.TestingM }
+// stopping is an M that stops the daemon before goroutines are counted.
+type stopping struct{ m leaktest.M }
 
 func (s stopping) Run() int {
 	code := s.m.Run()

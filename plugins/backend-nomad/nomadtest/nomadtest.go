@@ -14,8 +14,8 @@ import (
 	"testing"
 
 	"github.com/hashicorp/nomad/api"
-	"go.uber.org/goleak"
 
+	"github.com/python-executor/python-executor/core/executor/leaktest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 )
@@ -79,10 +79,10 @@ func Shared(t testing.TB) *Cluster {
 }
 
 // Main runs the tests, removes the shared cluster and a Docker that was started for it, checks that no goroutine is left, and exits.
-func Main(m goleak.TestingM) { dockertest.Main(stopping{m}) }
+func Main(m leaktest.M) { dockertest.Main(stopping{m}) }
 
-// stopping is a TestingM that removes the shared cluster before Docker is stopped.
-type stopping struct{ m goleak.TestingM }
+// stopping is an M that removes the shared cluster before Docker is stopped.
+type stopping struct{ m leaktest.M }
 
 func (s stopping) Run() int {
 	code := s.m.Run()
