@@ -97,10 +97,10 @@ func TestKillingTheCoreEndsEveryProgramAndTheNextStartRecovers(t *testing.T) {
 	running := s.async(stubborn)
 	s.up(running)
 	queued := s.async(`{"code":"print('after')"}`)
-	plugin := s.plugin()
+	plugin := awaittest.Observe(t, s.plugin())
 	s.kill()
 	s.noProgramsLeft()
-	awaittest.Until(t, "the plugin ends", func() bool { return syscall.Kill(plugin, 0) != nil })
+	plugin.Gone(t)
 
 	s.start()
 	if r := s.get("/api/v1/executions/" + finished).json(t); r["status"] != "succeeded" || r["stdout"] != "done\n" {

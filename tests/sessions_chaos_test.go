@@ -38,10 +38,10 @@ func TestKillingTheCoreLosesTheSessionsOfUVAndTheNextStartSaysSo(t *testing.T) {
 	s := startServer(t, nil)
 	id := s.session(`{"name":"mine"}`)
 	s.cell(id, "import subprocess; p = subprocess.Popen(['sleep', '600'])")
-	plugin := s.plugin()
+	plugin := awaittest.Observe(t, s.plugin())
 	s.kill()
 	s.noProgramsLeft()
-	awaittest.Until(t, "the plugin ends", func() bool { return syscall.Kill(plugin, 0) != nil })
+	plugin.Gone(t)
 	s.start()
 	if v := s.look(id); v["status"] != "lost" || v["reason"] == nil || v["name"] != "mine" {
 		t.Errorf("%v", v)
@@ -94,9 +94,9 @@ func TestSessionsInContainersOutliveThePluginAndTheCore(t *testing.T) {
 
 	running = s.async(counting)
 	s.prints(running)
-	plugin := s.plugin()
+	plugin := awaittest.Observe(t, s.plugin())
 	s.kill()
-	awaittest.Until(t, "the plugin ends", func() bool { return syscall.Kill(plugin, 0) != nil })
+	plugin.Gone(t)
 	s.start()
 	if r := s.wait(running, "succeeded", "failed", "lost", "killed"); r["status"] != "succeeded" || r["stdout"] != all.String() {
 		t.Errorf("after the core was killed: %v", r)

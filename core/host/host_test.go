@@ -14,13 +14,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sys/unix"
 
 	"github.com/python-executor/python-executor/core/config"
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
 	"github.com/python-executor/python-executor/core/host"
 )
@@ -264,15 +263,19 @@ func TestAHostThatCannotStartLeavesNothing(t *testing.T) {
 
 func TestAStartEndsWithItsCtx(t *testing.T) {
 	t.Parallel()
+	made := filepath.Join(t.TempDir(), "made")
 	h, err := host.New(host.Options{
-		Entries: entries(map[string]string{"slow": `{"slow":true}`, "quick": "{}"}), Command: plugintest.Command, RunDir: runDir(t),
+		Entries: entries(map[string]string{"slow": fmt.Sprintf(`{"slow":true,"made":%q}`, made), "quick": "{}"}), Command: plugintest.Command, RunDir: runDir(t),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	if err := h.Start(ctx); !errors.Is(err, context.DeadlineExceeded) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	started := make(chan error, 1)
+	go func() { started <- h.Start(ctx) }()
+	awaittest.UntilNil(t, "the start of the slow backend", func() error { _, err := os.Stat(made); return err })
+	cancel(nil)
+	if err := awaittest.Recv(t, "the end of Start", started); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -311,11 +314,7 @@ func TestCloseDrainsAndIsSafeAtAnyTime(t *testing.T) {
 	pid, ended := runUntil(t, ctx, a)
 	closed := make(chan error, 1)
 	go func() { closed <- h.Close(t.Context()) }()
-	for { // until Close has begun
-		if _, err := a.Info(t.Context()); executor.CodeOf(err) == executor.Unavailable {
-			break
-		}
-	}
+	awaitClose(t, a)
 	select {
 	case err := <-closed:
 		t.Errorf("Close did not wait for what runs: %v", err)
@@ -339,6 +338,15 @@ func TestCloseDrainsAndIsSafeAtAnyTime(t *testing.T) {
 	}
 }
 
+// awaitClose returns when the Close of a's host has begun.
+func awaitClose(t *testing.T, a executor.Backend) {
+	t.Helper()
+	awaittest.Until(t, "the start of Close", func() bool {
+		_, err := a.Info(t.Context())
+		return executor.CodeOf(err) == executor.Unavailable
+	})
+}
+
 func TestCloseIsBounded(t *testing.T) {
 	t.Parallel()
 	h, err := host.New(host.Options{Entries: entries(map[string]string{"a": "{}"}), Command: plugintest.Command, RunDir: runDir(t)})
@@ -349,9 +357,12 @@ func TestCloseIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, ended := runUntil(t, t.Context(), h.Backends()["a"])
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if err := h.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	closed := make(chan error, 1)
+	go func() { closed <- h.Close(ctx) }()
+	awaitClose(t, h.Backends()["a"])
+	cancel(nil)
+	if err := <-closed; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 	<-ended
@@ -398,23 +409,10 @@ func TestWhatAKilledCoreLeftIsGoneAfterTheNextStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = unix.Close(fd) }()
+	process := awaittest.Observe(t, pid)
 	kill(t, core.Process.Pid)
 	_ = core.Wait() // killed
-	for {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 60_000) //nolint:gosec // a descriptor is small
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil || n == 0 {
-			t.Fatalf("the plugin of the killed core lives: %v", err)
-		}
-		break
-	}
+	process.Gone(t)
 	if folders, _ := os.ReadDir(dir); len(folders) != 2 {
 		t.Errorf("before the next start: %v", folders)
 	}

@@ -422,8 +422,8 @@ func TestADeadlineEndsTheRunnerWhateverItsHostSays(t *testing.T) {
 		if err := r.cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != agent.ExitDeadline {
 			t.Errorf("%v\n%s", err, &r.err)
 		}
-		if early := time.Until(began.Add(deadline)); early > 0 {
-			t.Errorf("a deadline of %s came %s too early", deadline, early)
+		if time.Now().Before(began.Add(deadline)) {
+			t.Errorf("a deadline of %s came too early", deadline)
 		}
 		must(t, conn.Close())
 		select {

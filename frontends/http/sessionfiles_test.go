@@ -227,9 +227,10 @@ func TestAFileThatChangesWhileItIsReadIsNoWhole(t *testing.T) {
 // TestFilesAreStreamed sends and fetches far more than may be in memory.
 func TestFilesAreStreamed(t *testing.T) { // not parallel: it looks at the heap
 	const size, limit = 256 << 20, 24 << 20
+	var passed looking
 	svc := served{stub: hello().service(),
 		write: func(r io.Reader) (executor.File, error) {
-			n, err := io.Copy(io.Discard, r)
+			n, err := io.Copy(&passed, r)
 			return executor.File{Path: "f", SizeBytes: n}, err
 		},
 		read: func() (executor.File, io.ReadCloser, error) {
@@ -237,7 +238,8 @@ func TestFilesAreStreamed(t *testing.T) { // not parallel: it looks at the heap
 		}}
 	h := handlerOf(t, svc)
 	w := httptest.NewRecorder()
-	up := heapPeak(func() {
+	up := heapPeak(func(look func()) {
+		passed.look = look
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPut, oneSession+"/files/f", zeros(size))
 		r.Host, r.ContentLength = "127.0.0.1:8080", -1
 		h.ServeHTTP(w, r)
@@ -246,26 +248,24 @@ func TestFilesAreStreamed(t *testing.T) { // not parallel: it looks at the heap
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
 	fetched := &countingWriter{ResponseWriter: httptest.NewRecorder()}
-	down := heapPeak(func() {
+	down := heapPeak(func(look func()) {
+		fetched.look = look
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, oneSession+"/files/f", nil)
 		r.Host = "127.0.0.1:8080"
 		h.ServeHTTP(fetched, r)
 	})
-	if fetched.total != size || up > limit || down > limit {
-		t.Errorf("%d bytes, heap %d up and %d down", fetched.total, up, down)
+	if fetched.n != size || up > limit || down > limit {
+		t.Errorf("%d bytes, heap %d up and %d down", fetched.n, up, down)
 	}
 }
 
 // countingWriter counts what is written and keeps nothing.
 type countingWriter struct {
 	http.ResponseWriter
-	total int
+	looking
 }
 
-func (c *countingWriter) Write(b []byte) (int, error) {
-	c.total += len(b)
-	return len(b), nil
-}
+func (c *countingWriter) Write(b []byte) (int, error) { return c.looking.Write(b) }
 
 func TestARefusedUploadIsTakenInForAMoment(t *testing.T) {
 	t.Parallel()

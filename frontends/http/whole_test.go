@@ -68,8 +68,8 @@ func newWhole(t *testing.T, change func(*engine.Options, *httpfrontend.Options))
 		server.CloseClientConnections()
 		server.Close()
 		// Some tests leave a program that hangs: nothing is waited for.
-		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
-		defer cancel()
+		ctx, cancel := context.WithCancelCause(context.Background())
+		cancel(nil)
 		if err := e.Close(ctx); err != nil {
 			t.Error(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/backendtest"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
@@ -88,32 +89,19 @@ func nothingLeft(t *testing.T, instance string, options json.RawMessage) {
 	}
 }
 
-// leftoverPatience is longer than a backend needs to clean up in the background.
-const leftoverPatience = time.Minute
-
-// lastingLeftovers lists what programs left for longer than leftoverPatience.
+// lastingLeftovers lists what programs have left and the backend does not clear up.
 func lastingLeftovers(t testing.TB, instances ...string) []string {
 	d, err := dial(context.Background(), dockertest.Host(t))
 	if err != nil {
 		return []string{err.Error()}
 	}
 	defer d.close() //nolint:errcheck // read only
-	patience, again := time.After(leftoverPatience), time.NewTicker(50*time.Millisecond)
-	defer again.Stop()
-	for {
-		var found []string
+	return awaittest.None(func() (found []string) {
 		for _, id := range instances {
 			found = append(found, leftoversOf(d, id)...)
 		}
-		if len(found) == 0 {
-			return nil
-		}
-		select {
-		case <-again.C:
-		case <-patience:
-			return found
-		}
-	}
+		return found
+	})
 }
 
 // leftoversOf lists the containers that do not run, and those in which there is more than an idle runner. It reads /proc, for
@@ -126,7 +114,7 @@ func leftoversOf(d *daemon, instance string) []string {
 	var found []string
 	for _, c := range list {
 		what := fmt.Sprintf("container %s (%s, %s)", short(c.ID), c.Labels[labelKind], c.State)
-		if c.State == "created" && !passed(c, labelCreated, time.Now().Add(-leftoverPatience)) {
+		if c.State == "created" && !passed(c, labelCreated, time.Now().Add(-time.Minute)) {
 			continue // the pool is still making it, but it must not stay in this state
 		}
 		if c.State != "running" {

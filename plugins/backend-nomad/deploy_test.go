@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/python-executor/python-executor/core/backend"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 	"github.com/python-executor/python-executor/plugins/backend-nomad/nomadtest"
 )
@@ -211,8 +212,7 @@ func batchJob(id, image string) *api.Job {
 // ended waits until the only allocation of a job is complete, and returns its id.
 func ended(t *testing.T, client *api.Client, job string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 3*time.Minute, errors.New("the job does not end"))
-	defer cancel()
+	ctx := awaittest.Context(t)
 	query := (&api.QueryOptions{WaitTime: 10 * time.Second}).WithContext(ctx)
 	for {
 		list, meta, err := client.Jobs().Allocations(job, true, query)

@@ -12,10 +12,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/worker"
 	"github.com/python-executor/python-executor/core/worker/workertest"
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
@@ -99,22 +99,11 @@ func runsOnWorker(t *testing.T, c *nomadtest.Cluster, secure api.TLSConfig) {
 // workersEnd waits until no allocation of a job runs.
 func workersEnd(t *testing.T, c *nomadtest.Cluster, job string) {
 	t.Helper()
-	late, again := time.After(3*time.Minute), time.NewTicker(100*time.Millisecond)
-	defer again.Stop()
-	for {
+	awaittest.Until(t, "the end of the allocations of "+job, func() bool {
 		list, _, err := c.API().Jobs().Allocations(job, true, &api.QueryOptions{Namespace: namespace})
 		if err != nil {
-			t.Error(err)
-			return
+			t.Fatal(err)
 		}
-		if !slices.ContainsFunc(list, func(a *api.AllocationListStub) bool { return a.ClientStatus == api.AllocClientStatusRunning }) {
-			return
-		}
-		select {
-		case <-again.C:
-		case <-late:
-			t.Errorf("the allocations of %s do not end", job)
-			return
-		}
-	}
+		return !slices.ContainsFunc(list, func(a *api.AllocationListStub) bool { return a.ClientStatus == api.AllocClientStatusRunning })
+	})
 }

@@ -1,8 +1,6 @@
 package nomadbackend
 
 import (
-	"context"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,12 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 	"github.com/python-executor/python-executor/plugins/backend-nomad/nomadtest"
 )
-
-// walkTime bounds the whole walk-through.
-const walkTime = 6 * time.Minute
 
 func TestTheWalkThroughWorksWordForWord(t *testing.T) {
 	binary := nomadtest.Executor(t)
@@ -31,8 +27,7 @@ func TestTheWalkThroughWorksWordForWord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeoutCause(t.Context(), walkTime, errors.New("the walk-through does not end"))
-	defer cancel()
+	ctx := awaittest.Context(t)
 	// Job control gives each background command a number. Standard error is apart, because bash reports jobs there.
 	cmd := exec.CommandContext(ctx, "bash", "-c", "set -euo pipefail\n"+commands)
 	cmd.Dir = dir
@@ -50,12 +45,8 @@ func TestTheWalkThroughWorksWordForWord(t *testing.T) {
 		t.Fatalf("%v\n%s\n%s", err, out, said.String())
 	}
 	if dockertest.Private() { // else others may have containers there
-		left := dockertest.Containers(t, "python-executor.boot")
-		for end := time.Now().Add(2 * time.Minute); len(left) > 0 && time.Now().Before(end); { // Nomad waits half a minute for a worker that ends
-			time.Sleep(100 * time.Millisecond)
-			left = dockertest.Containers(t, "python-executor.boot")
-		}
-		if len(left) > 0 {
+		// Nomad waits half a minute for a worker that ends.
+		if left := awaittest.None(func() []string { return dockertest.Containers(t, "python-executor.boot") }); len(left) > 0 {
 			t.Errorf("the workers left containers: %v", left)
 		}
 	}

@@ -13,9 +13,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/backendtest"
 	"github.com/python-executor/python-executor/core/executor/leftovertest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
@@ -111,21 +111,9 @@ func ownAddress() string {
 	return c.LocalAddr().(*net.UDPAddr).IP.String()
 }
 
-// lastingLeftovers lists the leftovers of programs that are still there after the time in which a runner clears up.
+// lastingLeftovers lists the leftovers of programs that a runner does not clear up.
 func lastingLeftovers(work string) []string {
-	patience, again := time.After(time.Minute), time.NewTicker(5*time.Millisecond)
-	defer again.Stop()
-	for {
-		found := leftovers(work)
-		if len(found) == 0 {
-			return nil
-		}
-		select {
-		case <-again.C:
-		case <-patience:
-			return found
-		}
-	}
+	return awaittest.None(func() []string { return leftovers(work) })
 }
 
 // leftovers lists files of programs, and processes of programs. The empty work folder that an idle slot has for its next run does not

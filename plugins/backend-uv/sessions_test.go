@@ -9,8 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/leftovertest"
@@ -353,36 +351,6 @@ func TestKindsOfSessionsShareWhatIsReady(t *testing.T) {
 	ask("b", true, 1, 1, 1)
 	ask("a", false, 1, 1, 1) // replaces c
 	ask("c", false, 1, 1, 1)
-}
-
-func TestAKindOfSessionsThatNobodyAsksForIsForgotten(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := &warmSessions{keep: 1}
-		asked := func(key string) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.askedLocked(nil, key) // a kind without slots gives nothing back
-		}
-		known := func(key string) bool {
-			synctest.Wait()
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return w.find(key) >= 0
-		}
-		asked("often")
-		asked("once")
-		time.Sleep(warmTime - time.Second)
-		asked("often")
-		time.Sleep(2 * time.Second)
-		if !known("often") || known("once") {
-			t.Errorf("known are often: %v, and once: %v", known("often"), known("once"))
-		}
-		time.Sleep(warmTime)
-		if known("often") {
-			t.Error("a kind is known that nobody has asked for lately")
-		}
-	})
 }
 
 // TestWhatIsReadyGivesWay shows that warm interpreters give up their uids for sessions, and for builds.

@@ -246,36 +246,6 @@ func TestAnUnreachableServerIsUnavailable(t *testing.T) {
 	}
 }
 
-func TestTheEndOfACtxIsVisibleInTheError(t *testing.T) {
-	t.Parallel()
-	release := make(chan struct{})
-	c := serve(t, func(_ http.ResponseWriter, r *http.Request) {
-		select {
-		case <-r.Context().Done():
-		case <-release:
-		}
-	}, pyexec.WithRetryHook(func(r pyexec.Retry) { t.Errorf("it tries again after the end of ctx: %+v", r) }))
-	defer close(release)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	if _, err := c.Get(ctx, "exe_1"); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("the error is %v", err)
-	}
-	because, cancelBecause := context.WithCancelCause(t.Context())
-	cancelBecause(errors.New("enough"))
-	if _, err := c.Get(because, "exe_1"); !errors.Is(err, context.Canceled) {
-		t.Errorf("the error is %v", err)
-	}
-	// While it pauses, too.
-	slow := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },
-		pyexec.WithRetry(pyexec.RetryPolicy{MinDelay: time.Hour, MaxDelay: time.Hour}))
-	ctx, cancelPause := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancelPause()
-	if _, err := slow.Get(ctx, "exe_1"); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("the error is %v", err)
-	}
-}
-
 func TestAnAnswerThatIsNotOursIsAnErrorAndNoPanic(t *testing.T) {
 	t.Parallel()
 	for name, handler := range map[string]http.HandlerFunc{

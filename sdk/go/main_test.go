@@ -14,15 +14,17 @@ import (
 )
 
 // TestMain fails when goroutines of the client or of a connection outlive the tests: somebody forgot to close a body. The
-// module has no dependencies, so goleak is not at hand.
+// module has no dependencies, so core/executor/leaktest is not at hand.
 func TestMain(m *testing.M) {
 	status := m.Run()
-	for deadline := time.Now().Add(30 * time.Second); status == 0; time.Sleep(10 * time.Millisecond) {
+	const looks = 60_000 // ten minutes at least, as in core/executor/leaktest
+	for look := 1; status == 0; look++ {
 		left := leaked()
 		if left == "" {
 			break
 		}
-		if time.Now().After(deadline) {
+		time.Sleep(10 * time.Millisecond)
+		if look == looks {
 			fmt.Fprintln(os.Stderr, "goroutines are left:\n"+left)
 			status = 1
 		}

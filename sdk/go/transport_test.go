@@ -94,6 +94,26 @@ func TestTheAttemptsOfARetryPolicyHaveDefaults(t *testing.T) {
 	}
 }
 
+func TestTheEndOfACtxIsVisibleInTheError(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := clientOver(t, func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		}, WithRetryHook(func(r Retry) { t.Errorf("it tries again after the end of ctx: %+v", r) }))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := c.Get(ctx, "exe_1"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the error is %v", err)
+		}
+		because, cancelBecause := context.WithCancelCause(t.Context())
+		cancelBecause(errors.New("enough"))
+		if _, err := c.Get(because, "exe_1"); !errors.Is(err, context.Canceled) {
+			t.Errorf("the error is %v", err)
+		}
+	})
+}
+
 func TestAPauseThatCtxEndsTellsBoth(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/python-executor/python-executor/core/config"
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/fake"
 	"github.com/python-executor/python-executor/core/executor/leaktest"
 	"github.com/python-executor/python-executor/core/executor/plugin"
@@ -271,9 +271,9 @@ func TestAServerThatDrainsStillAnswersThoseWhoFollow(t *testing.T) {
 	defer resp.Body.Close()
 	stopped := make(chan error, 1)
 	go func() { stopped <- stop() }()
-	for !strings.Contains(body(t, http.MethodGet, url+"/readyz", ""), `"unavailable"`) {
-		runtime.Gosched()
-	}
+	awaittest.Until(t, "the start of the drain", func() bool {
+		return strings.Contains(body(t, http.MethodGet, url+"/readyz", ""), `"unavailable"`)
+	})
 	if got := body(t, http.MethodPost, url+"/api/v1/exec/async", `{"code":"exit 0"}`); !strings.Contains(got, `"unavailable"`) {
 		t.Errorf("a draining server takes work: %s", got)
 	}

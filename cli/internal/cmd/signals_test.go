@@ -14,9 +14,9 @@ import (
 	"slices"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/python-executor/python-executor/cli/internal/stop"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 func TestASignalThatNohupIgnoresStaysIgnored(t *testing.T) {
@@ -227,19 +227,19 @@ func TestTheSecondSignalEndsItAtOnce(t *testing.T) {
 				expect("at once")
 			}
 			go func() { ended <- cmd.Wait() }()
-			for again := time.NewTicker(20 * time.Millisecond); ; {
-				select {
-				case err := <-ended:
-					again.Stop()
-					if err == nil || err.Error() != c.want {
-						t.Errorf("got %v, want %s", err, c.want)
-					}
-					return
-				case <-again.C:
-					if c.how == "deaf" {
-						_ = cmd.Process.Signal(syscall.SIGTERM) // until the system's behaviour is back
-					}
+			awaittest.Until(t, "the end of the command", func() bool {
+				if c.how == "deaf" {
+					_ = cmd.Process.Signal(syscall.SIGTERM) // until the system's behaviour is back
 				}
+				select {
+				case err = <-ended:
+					return true
+				default:
+					return false
+				}
+			})
+			if err == nil || err.Error() != c.want {
+				t.Errorf("got %v, want %s", err, c.want)
 			}
 		})
 	}

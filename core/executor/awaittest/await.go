@@ -3,6 +3,9 @@ package awaittest
 import (
 	"context"
 	"fmt"
+	"runtime"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -119,6 +122,31 @@ func Never(t T, what string, cond func() bool, until func()) {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// None waits until list returns nothing, and returns nil. After Bound it returns what is left, for a suite that says itself what is wrong.
+func None[V any](list func() []V) []V {
+	for end := time.Now().Add(Bound); ; time.Sleep(20 * time.Millisecond) {
+		if left := list(); len(left) == 0 || time.Now().After(end) {
+			return left
+		}
+	}
+}
+
+// Blocked waits until a goroutine waits for a sync.Mutex, and has all of these in its stack: parts of names of functions, also of
+// the one that created it.
+func Blocked(t T, frames ...string) {
+	t.Helper()
+	stacks := make([]byte, 1<<20)
+	Until(t, fmt.Sprintf("a wait for a lock in %q", frames), func() bool {
+		for stack := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+			missing := func(frame string) bool { return !strings.Contains(stack, frame) }
+			if strings.Contains(stack, "[sync.Mutex.Lock") && !slices.ContainsFunc(frames, missing) {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // Settled waits until value has not grown for a while, and returns its highest value. It is for what grows or, negated, falls for a

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -164,4 +165,39 @@ func TestASuiteThatWaitsInVainHasItsOwnBound(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestNoneReturnsWhatStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		left := []string{"a"}
+		time.AfterFunc(time.Minute, func() { left = nil })
+		if got := None(func() []string { return left }); got != nil || time.Since(begin) > 2*time.Minute {
+			t.Errorf("%v after %s", got, time.Since(begin))
+		}
+		if got := None(func() []int { return []int{7} }); len(got) != 1 || time.Since(begin) < Bound {
+			t.Errorf("%v after %s", got, time.Since(begin))
+		}
+	})
+}
+
+func TestAGoroutineThatWaitsForALockIsSeen(t *testing.T) {
+	var mu sync.Mutex
+	mu.Lock()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		mu.Lock()
+		mu.Unlock() //nolint:staticcheck // only the wait counts
+	}()
+	Blocked(t, "TestAGoroutineThatWaitsForALockIsSeen.func", "created by")
+	synctest.Test(t, func(t *testing.T) {
+		if end := failure(func(spied T) {
+			Blocked(impatient{spied.(*spy)}, "TestAGoroutineThatWaitsForALockIsSeen.func", "elsewhere")
+		}); end == "" {
+			t.Error("a goroutine counts that is elsewhere")
+		}
+	})
+	mu.Unlock()
+	<-done
 }

@@ -199,13 +199,14 @@ func TestAFrontendThatDoesNotDrainIsReportedAndKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.says(t, "stay")
+	process := awaittest.Observe(t, l.PID())
 	noPatience := errors.New("no patience")
 	ctx, end := context.WithCancelCause(t.Context())
 	end(noPatience)
 	if err := l.Close(ctx); executor.CodeOf(err) != executor.Unavailable || !errors.Is(err, noPatience) {
 		t.Errorf("close: %v", err)
 	}
-	awaitEnd(t, l.PID())
+	process.Gone(t)
 }
 
 func TestAKilledFrontendHasEndedAsUnavailable(t *testing.T) {

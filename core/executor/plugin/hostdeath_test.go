@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
 )
@@ -70,11 +71,12 @@ func TestTheDeathOfTheHostEndsThePlugin(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			process := awaittest.Observe(t, pid)
 			if err := host.Process.Kill(); err != nil {
 				t.Fatal(err)
 			}
 			_ = host.Wait() // killed
-			awaitEnd(t, pid)
+			process.Gone(t)
 			if _, err := os.Stat(closed); err != nil {
 				t.Errorf("the backend was not closed: %v", err)
 			}

@@ -13,9 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/leaktest"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
 )
@@ -33,14 +32,14 @@ func TestMain(m *testing.M) {
 	if options := os.Getenv(hostEnv); options != "" {
 		beHost(options)
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // oddOptions say how the odd backend is made.
 type oddOptions struct {
 	// Make: invalid, panic, exit, hang, hang-hard, nothing, no-info.
 	Make string `json:"make"`
-	// Closed is a file that Close writes. Seen is one to which a Run writes how its ctx ended.
+	// Closed is a file that Close writes. Seen is one to which a Run writes how its ctx ended, and which is there before making hangs.
 	Closed string `json:"closed"`
 	Seen   string `json:"seen"`
 	Attach bool   `json:"attach"`
@@ -58,6 +57,11 @@ func newOdd(ctx context.Context, c plugin.Configure) (executor.Backend, error) {
 	var o oddOptions
 	if err := json.Unmarshal(c.Options, &o); err != nil {
 		return nil, err
+	}
+	if strings.HasPrefix(o.Make, "hang") {
+		if err := os.WriteFile(o.Seen, nil, 0o600); err != nil {
+			return nil, err
+		}
 	}
 	switch o.Make {
 	case "invalid":

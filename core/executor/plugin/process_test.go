@@ -26,31 +26,6 @@ import (
 	"github.com/python-executor/python-executor/core/executor/plugintest"
 )
 
-// awaitEnd returns when no process has that number any more, or it is a zombie.
-func awaitEnd(t testing.TB, pid int) {
-	t.Helper()
-	fd, err := unix.PidfdOpen(pid, 0)
-	if errors.Is(err, unix.ESRCH) {
-		return
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = unix.Close(fd) }()
-	for {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 60_000) //nolint:gosec // a descriptor is small
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case err != nil:
-			t.Fatal(err)
-		case n == 0:
-			t.Fatalf("process %d is still there", pid)
-		default:
-			return
-		}
-	}
-}
-
 func run(t testing.TB, b executor.Backend, code string) string {
 	t.Helper()
 	s := newSink()
@@ -191,15 +166,20 @@ func TestAStartEndsWithItsCtx(t *testing.T) {
 	for _, kind := range []string{"hang", "hang-hard"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			dir := runDir(t)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
+			dir, seen := runDir(t), filepath.Join(t.TempDir(), "seen")
+			ctx, cancel := context.WithCancelCause(t.Context())
 			path, args, _ := plugintest.Command("odd")
-			_, err := plugin.Launch(ctx, plugin.LaunchOptions{
-				Path: path, Args: args, RunDir: dir,
-				Configure: plugin.Configure{Name: "odd", Options: options(t, oddOptions{Make: kind})},
-			})
-			if !errors.Is(err, context.DeadlineExceeded) {
+			launched := make(chan error, 1)
+			go func() {
+				_, err := plugin.Launch(ctx, plugin.LaunchOptions{
+					Path: path, Args: args, RunDir: dir,
+					Configure: plugin.Configure{Name: "odd", Options: options(t, oddOptions{Make: kind, Seen: seen})},
+				})
+				launched <- err
+			}()
+			awaittest.UntilNil(t, "the start of the backend", func() error { _, err := os.Stat(seen); return err })
+			cancel(nil)
+			if err := awaittest.Recv(t, "the end of Launch", launched); !errors.Is(err, context.Canceled) {
 				t.Errorf("got %v", err)
 			}
 			if left, _ := os.ReadDir(dir); len(left) > 0 {
@@ -308,6 +288,7 @@ func TestARightDigestStarts(t *testing.T) {
 func TestADeadPluginFailsItsRunsAtOnce(t *testing.T) {
 	t.Parallel()
 	p := plugintest.Process(t, "odd", nil)
+	process := awaittest.Observe(t, p.PID)
 	s := newSink()
 	var wg sync.WaitGroup
 	var err error
@@ -325,7 +306,7 @@ func TestADeadPluginFailsItsRunsAtOnce(t *testing.T) {
 	if _, err := p.Backend.Info(t.Context()); executor.CodeOf(err) != executor.Unavailable {
 		t.Errorf("a call after it: %v", err)
 	}
-	awaitEnd(t, p.PID)
+	process.Gone(t)
 }
 
 func TestAPluginThatExitsByItselfIsSeenAndItsChildrenEnd(t *testing.T) {
@@ -372,16 +353,13 @@ func TestAProgramThatHoldsTheOutputOfItsPluginDelaysNobody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = unix.Close(fd) }()
-	defer func() { _ = syscall.Kill(pid, syscall.SIGKILL) }()
+	program := awaittest.Observe(t, pid)
 	p.Process.Kill()
-	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0); n != 0 || err != nil { //nolint:gosec // a descriptor is small
-		t.Errorf("the host has waited for the program: %d, %v", n, err)
+	if program.Ended() {
+		t.Error("the host has waited for the program")
 	}
+	_ = syscall.Kill(pid, syscall.SIGKILL)
+	program.Gone(t)
 }
 
 func TestAWorkspaceIsReadByNameOnlyWhereFilesAreShared(t *testing.T) {
@@ -411,11 +389,12 @@ func TestAPluginThatDoesNotAnswerIsKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Kill()
+	process := awaittest.Observe(t, p.PID())
 	if err := syscall.Kill(p.PID(), syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	<-p.Done()
-	awaitEnd(t, p.PID())
+	process.Gone(t)
 }
 
 // lines is a log handler's output.

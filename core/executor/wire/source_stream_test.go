@@ -7,11 +7,11 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
 	"github.com/python-executor/python-executor/core/executor/wire"
 	"github.com/python-executor/python-executor/core/executor/wire/internal/pb"
@@ -95,9 +95,7 @@ func TestASlowReaderHoldsUpItsSourceAlone(t *testing.T) {
 		if _, err := io.ReadFull(r, make([]byte, 1)); err != nil {
 			return executor.Result{}, err
 		}
-		for last := int64(-1); last != sent.Load(); time.Sleep(20 * time.Millisecond) {
-			last = sent.Load()
-		}
+		awaittest.Settled(t, "what was sent", sent.Load)
 		if got := readAll(t, job.Stdin); got != digest(t, patterned(5<<20)) {
 			t.Errorf("the other source: %s", got)
 		}

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"runtime"
-	"strings"
 	"sync"
 	"testing"
 
@@ -152,7 +150,7 @@ func TestNoCreditFollowsTheResult(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		awaitBlocked(t, "Writer")
+		awaittest.Blocked(t, "(*Writer)")
 		a.mu.Lock()
 		a.running = false // what answer does first
 		a.mu.Unlock()
@@ -262,18 +260,4 @@ func TestStartedIsToldOnceToAHostThatComesMeanwhile(t *testing.T) {
 	if a.relay.first.bytes > 0 {
 		t.Errorf("Started was sent again: %q", a.relay.first.frames)
 	}
-}
-
-// awaitBlocked waits until a goroutine waits for a lock in a method of that type.
-func awaitBlocked(tb testing.TB, receiver string) {
-	tb.Helper()
-	stacks := make([]byte, 1<<20)
-	awaittest.Until(tb, "a wait for a lock in "+receiver, func() bool {
-		for stack := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
-			if strings.Contains(stack, "[sync.Mutex.Lock") && strings.Contains(stack, "(*"+receiver+")") {
-				return true
-			}
-		}
-		return false
-	})
 }

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"io"
 	"os"
-	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/runner/protocol"
 )
 
@@ -179,10 +179,7 @@ func TestThePipeOfAFloodBecomesLarger(t *testing.T) {
 	for got <= PumpBytes+holdBytes {
 		got += len(<-sent) - protocol.HeaderBytes - protocol.OutputHeaderBytes
 	}
-	// The pump is about to enlarge the pipe.
-	for capacity() != floodPipe {
-		runtime.Gosched()
-	}
+	awaittest.Until(t, "the enlargement of the pipe", func() bool { return capacity() == floodPipe })
 	const waiting = floodPipe / 2 // the window has room for it
 	write(waiting)
 	pieces := 0

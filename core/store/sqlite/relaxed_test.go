@@ -3,10 +3,8 @@ package sqlitestore
 import (
 	"fmt"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/awaittest"
@@ -88,26 +86,22 @@ func TestAListHasWhatIsBeingSaved(t *testing.T) {
 	e.mu.Lock()
 	saved := make(chan struct{})
 	go func() { defer close(saved); s.saveAll() }()
-	for dirty := 1; dirty > 0; runtime.Gosched() { // until saveAll has taken it
+	awaittest.Until(t, "the begin of saveAll", func() bool {
 		s.mu.Lock()
-		dirty = len(s.dirty)
-		s.mu.Unlock()
-	}
-	listed := make(chan []executor.Record, 1)
-	go func() {
-		page, err := s.List(t.Context(), executor.Filter{})
-		if err != nil {
-			t.Error(err)
-		}
-		listed <- page
-	}()
+		defer s.mu.Unlock()
+		return len(s.dirty) == 0
+	})
 	var page []executor.Record
-	select {
-	case page = <-listed: // too early
-		e.mu.Unlock()
-	case <-time.After(100 * time.Millisecond):
-		e.mu.Unlock()
-		page = <-listed
+	listed := make(chan error, 1)
+	go func() {
+		var err error
+		page, err = s.List(t.Context(), executor.Filter{})
+		listed <- err
+	}()
+	awaittest.Blocked(t, "(*Store).List", "(*Store).saveAll", "TestAListHasWhatIsBeingSaved")
+	e.mu.Unlock()
+	if err := <-listed; err != nil {
+		t.Error(err)
 	}
 	<-saved
 	if len(page) != 1 || page[0].ID != "x" {

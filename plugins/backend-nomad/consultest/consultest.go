@@ -5,8 +5,6 @@
 package consultest
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -17,16 +15,14 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/consul/api"
 
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
 const (
-	// startTime bounds the start of an agent.
-	startTime = 2 * time.Minute
 	// management is the token of the test's own API. It is valid on this agent only.
 	management = "6f1b1c3e-0b1a-4b6e-9d3c-2d0f6c7a1e55"
 )
@@ -222,21 +218,14 @@ func (a *Agent) Restart() {
 // await waits until the agent has a leader and knows the token.
 func (a *Agent) await() {
 	a.t.Helper()
-	ctx, cancel := context.WithTimeoutCause(context.Background(), startTime, errors.New("Consul does not serve")) //nolint:staticcheck // a name
-	defer cancel()
-	again := time.NewTicker(50 * time.Millisecond)
-	defer again.Stop()
-	for {
-		_, _, err := a.api.ACL().TokenReadSelf((&api.QueryOptions{}).WithContext(ctx))
-		if err == nil {
-			return
-		}
+	query := (&api.QueryOptions{}).WithContext(awaittest.Context(a.t))
+	awaittest.UntilNil(a.t, "an answer of Consul", func() error {
 		select {
 		case <-a.done:
 			a.t.Fatal("Consul has ended")
-		case <-ctx.Done():
-			a.t.Fatalf("%v: %v", context.Cause(ctx), err)
-		case <-again.C:
+		default:
 		}
-	}
+		_, _, err := a.api.ACL().TokenReadSelf(query)
+		return err
+	})
 }

@@ -14,13 +14,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/client"
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/backendtest"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
@@ -133,21 +133,11 @@ func allocations(t testing.TB, c *nomadtest.Cluster, instance string) (found []s
 	return found
 }
 
-// leftovers lists what runs for longer than programs need to end: jobs and containers.
+// leftovers lists what does not end: jobs and containers.
 func leftovers(t testing.TB, c *nomadtest.Cluster, instance string) []string {
-	patience, again := time.After(time.Minute), time.NewTicker(50*time.Millisecond)
-	defer again.Stop()
-	for {
-		found := slices.Concat(running(t, c, instance), dockertest.Containers(t, labelInstance+"="+instance))
-		if len(found) == 0 {
-			return nil
-		}
-		select {
-		case <-again.C:
-		case <-patience:
-			return found
-		}
-	}
+	return awaittest.None(func() []string {
+		return slices.Concat(running(t, c, instance), dockertest.Containers(t, labelInstance+"="+instance))
+	})
 }
 
 // wheels serves a package index with pyexec-probe, and returns its address for containers on the bridge.

@@ -282,7 +282,7 @@ func agentEnvironment(dir string) []string {
 
 // ready waits until the agent serves.
 func (a *Agent) ready() error {
-	return within(startTime, a.Name, func(ctx context.Context) error {
+	return within(a.Name, func(ctx context.Context) error {
 		if a.PID() == 0 {
 			return errEnded
 		}

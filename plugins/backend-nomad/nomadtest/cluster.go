@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 	"golang.org/x/sys/unix"
 
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/leftovertest"
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 )
@@ -21,8 +22,6 @@ import (
 const (
 	// prefix begins the name of a cluster's folder and of its nodes.
 	prefix = "pyexec-nomad-"
-	// startTime bounds the start of an agent.
-	startTime = 3 * time.Minute
 )
 
 // Cluster is a Nomad of this process, or one that several processes share. Its folder holds lock (a file that the process which started it keeps locked), docker (the address of the
@@ -113,7 +112,7 @@ func (c *Cluster) launch(o Options) (err error) {
 
 // bootstrap makes the management token.
 func (c *Cluster) bootstrap() error {
-	return within(startTime, "bootstrap the ACLs", func(context.Context) error {
+	return within("bootstrap the ACLs", func(context.Context) error {
 		token, _, err := c.api.ACLTokens().Bootstrap(nil)
 		if err == nil {
 			c.token = token.SecretID
@@ -213,9 +212,9 @@ func (c *Cluster) tails() string {
 	return b.String()
 }
 
-// within calls try until it returns nil or errEnded, for at most d.
-func within(d time.Duration, what string, try func(context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), d, fmt.Errorf("%s: not within %s", what, d))
+// within calls try until it returns nil or errEnded, for awaittest.Bound at most. A cluster for load programs has no testing.TB.
+func within(what string, try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), awaittest.Bound, fmt.Errorf("%s: not within %s", what, awaittest.Bound))
 	defer cancel()
 	again := time.NewTicker(100 * time.Millisecond)
 	defer again.Stop()

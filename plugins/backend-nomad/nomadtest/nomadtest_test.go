@@ -39,7 +39,7 @@ func TestASharedClusterRunsATaskInDocker(t *testing.T) {
 		t.Fatal(err)
 	}
 	var alloc *api.AllocationListStub
-	if err := within(startTime, "the job", func(context.Context) error {
+	if err := within("the job", func(context.Context) error {
 		list, _, err := c.API().Jobs().Allocations("hello", true, nil)
 		if err != nil || len(list) != 1 || list[0].ClientStatus != api.AllocClientStatusRunning {
 			return fmt.Errorf("%+v, %w", list, err)
@@ -50,7 +50,7 @@ func TestASharedClusterRunsATaskInDocker(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Another process of Nomad's carries the output, as long as the task runs.
-	if err := within(startTime, "the output", func(context.Context) error {
+	if err := within("the output", func(context.Context) error {
 		if out := c.Nomad(t, "alloc", "logs", alloc.ID); out != "42\n" {
 			return fmt.Errorf("alloc %s wrote %q", alloc.ID, out)
 		}
@@ -177,7 +177,7 @@ func (c *Cluster) runs(ctx context.Context, id, driver string, config map[string
 			return err
 		}
 	}
-	return within(startTime, "the job", func(context.Context) error {
+	return within("the job", func(context.Context) error {
 		list, _, err := c.api.Allocations().List(nil)
 		if err != nil || len(list) != 1 || list[0].ClientStatus != api.AllocClientStatusRunning {
 			return fmt.Errorf("%+v, %w", list, err)

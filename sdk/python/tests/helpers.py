@@ -37,9 +37,13 @@ def required(what: str) -> bool:
 needs_index = pytest.mark.skipif(not required("index"), reason="needs index (PYEXEC_TEST_REQUIRE=index)")
 
 
-def until(condition: Callable[[], Any], what: str, seconds: float = 60) -> Any:
+#: How long a wait lasts before its test fails. Only a hang reaches it.
+BOUND = 600.0
+
+
+def until(condition: Callable[[], Any], what: str) -> Any:
     """Poll until the condition is true, and return its value."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + BOUND
     while True:
         value = condition()
         if value:
@@ -119,7 +123,7 @@ class Server:
         process, self.process = self.process, None
         if process is not None:
             process.send_signal(number)
-            process.wait(60)
+            process.wait(BOUND)
 
     def remove(self) -> None:
         """End the server and remove its folder."""

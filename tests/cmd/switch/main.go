@@ -286,16 +286,10 @@ func (w *world) names() (names []string, warnings string, err error) {
 }
 
 func (w *world) await(what string, ok func(names []string, warnings string) bool) error {
-	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	return serve.Await(what, func() (bool, error) {
 		names, warnings, err := w.names()
-		if err != nil {
-			return err
-		}
-		if ok(names, warnings) {
-			return nil
-		}
-	}
-	return fmt.Errorf("never happened: %s", what)
+		return err == nil && ok(names, warnings), err
+	})
 }
 
 // live opens a session on a backend, and uses it every second until over is closed.

@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/python-executor/python-executor/plugins/backend-nomad/nomadtest"
+	"github.com/python-executor/python-executor/tests/internal/serve"
 )
 
 // The names of the job of resident workers and of its service, in workersSpec.
@@ -24,9 +25,6 @@ const (
 	workersService = "python-executor-worker"
 	workersSpec    = "deploy/nomad/workers.nomad.hcl"
 )
-
-// patience bounds each wait for Nomad.
-const patience = 3 * time.Minute
 
 // site is a Nomad with a resident worker, which has the Docker backend inside.
 type site struct {
@@ -63,7 +61,7 @@ func newSite(binary, image, dir string) (_ *site, err error) {
 	if err := s.nomad("", append(append([]string{"job", "run", "-detach"}, args...), workersSpec)...); err != nil {
 		return nil, err
 	}
-	return s, await("a worker is registered", func() (bool, error) {
+	return s, serve.Await("a worker is registered", func() (bool, error) {
 		found, _, err := cluster.API().Services().Get(workersService, nil)
 		return len(found) > 0, err
 	})
@@ -146,7 +144,7 @@ func (s *site) stop() error {
 	if s.files != nil { // else there is no job either
 		_, _, err = s.cluster.API().Jobs().Deregister(workersJob, false, nil)
 		var names []string
-		if waited := await("the end of all allocations", func() (bool, error) {
+		if waited := serve.Await("the end of all allocations", func() (bool, error) {
 			var err error
 			names, err = s.left()
 			return len(names) == 0, err
@@ -156,22 +154,4 @@ func (s *site) stop() error {
 		err = errors.Join(err, s.files.Close())
 	}
 	return errors.Join(err, s.cluster.Stop())
-}
-
-// await waits until ok returns true or an error.
-func await(what string, ok func() (bool, error)) error {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), patience, errors.New("never happened: "+what))
-	defer cancel()
-	again := time.NewTicker(50 * time.Millisecond)
-	defer again.Stop()
-	for {
-		if done, err := ok(); done || err != nil {
-			return err
-		}
-		select {
-		case <-again.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
 }

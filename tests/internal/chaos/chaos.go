@@ -47,9 +47,6 @@ func (r Report) String() string {
 		r.Kills, r.Succeeded, r.Lost, r.Refused, r.Away.Round(time.Millisecond))
 }
 
-// patience bounds each wait.
-const patience = 2 * time.Minute
-
 // NewServer returns a server, not started, whose one backend is the plugin at path. dir is private and holds all its files.
 func NewServer(binary, dir, path string, env ...string) (*serve.Server, error) {
 	raw, err := os.ReadFile(path)
@@ -109,24 +106,11 @@ func (l *load) fail(err error) {
 	l.failed = append(l.failed, err)
 }
 
-// await waits until ok returns true or an error.
-func (l *load) await(what string, ok func() (bool, error)) error {
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) { // polls another process
-		done, err := ok()
-		if done || err != nil {
-			return err
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("never happened: %s", what)
-		}
-	}
-}
-
 // kills kills the plugin again and again, and returns the longest time that it was away.
 func (l *load) kills() (longest time.Duration, err error) {
 	for range l.Kills {
 		before := l.succeeded.Load()
-		if err := l.await("executions end between two kills", func() (bool, error) {
+		if err := serve.Await("executions end between two kills", func() (bool, error) {
 			return l.succeeded.Load() >= before+l.Between || l.enough.Load(), nil
 		}); err != nil || l.enough.Load() {
 			return longest, err
@@ -139,14 +123,14 @@ func (l *load) kills() (longest time.Duration, err error) {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			return longest, fmt.Errorf("kill the plugin: %w", err)
 		}
-		if err := l.await("another plugin process serves", func() (bool, error) {
+		if err := serve.Await("another plugin process serves", func() (bool, error) {
 			now := l.server.PluginPID()
 			return now != 0 && now != pid, nil
 		}); err != nil {
 			return longest, err
 		}
 		before = l.succeeded.Load()
-		if err := l.await("an execution succeeds after a kill", func() (bool, error) {
+		if err := serve.Await("an execution succeeds after a kill", func() (bool, error) {
 			return l.succeeded.Load() > before || l.enough.Load(), nil
 		}); err != nil {
 			return longest, err
@@ -183,7 +167,7 @@ func (l *load) one(n int64) error {
 		}
 		return err
 	}
-	if err := l.await(x.ID+" ends", func() (bool, error) {
+	if err := serve.Await(x.ID+" ends", func() (bool, error) {
 		err := l.server.JSON(http.MethodGet, "/api/v1/executions/"+x.ID, "", &x)
 		return x.Status != "queued" && x.Status != "running", err
 	}); err != nil {
@@ -207,7 +191,7 @@ func (l *load) one(n int64) error {
 
 // nothingLeft checks that no program is left.
 func (l *load) nothingLeft() error {
-	return l.await("no program is left", func() (bool, error) {
+	return serve.Await("no program is left", func() (bool, error) {
 		environs, err := filepath.Glob("/proc/[0-9]*/environ")
 		if err != nil {
 			return false, err

@@ -162,7 +162,7 @@ func (s storm) run(say func(string, Report)) error {
 func (g *gale) blow() (longest time.Duration, err error) {
 	for n := range g.times {
 		before := g.succeeded.Load()
-		if err := g.await("executions end between two kills", func() (bool, error) {
+		if err := serve.Await("executions end between two kills", func() (bool, error) {
 			return g.succeeded.Load() >= before+g.between || g.enough.Load(), nil
 		}); err != nil || g.enough.Load() {
 			return longest, err
@@ -173,7 +173,7 @@ func (g *gale) blow() (longest time.Duration, err error) {
 		if err := g.kill(n); err != nil {
 			return longest, err
 		}
-		if err := g.await("an execution succeeds after a kill", func() (bool, error) {
+		if err := serve.Await("an execution succeeds after a kill", func() (bool, error) {
 			return g.succeeded.Load() > before || g.enough.Load(), nil
 		}); err != nil {
 			return longest, err
@@ -186,7 +186,7 @@ func (g *gale) blow() (longest time.Duration, err error) {
 // ask makes a request until it is answered. An answer that is not 5xx or 429 counts.
 func (g *gale) ask(method, path, body string, out any) error {
 	var last error
-	err := g.await(method+" "+path+" is answered", func() (bool, error) {
+	err := serve.Await(method+" "+path+" is answered", func() (bool, error) {
 		last = g.server.JSON(method, path, body, out)
 		if last == nil {
 			return true, nil
@@ -213,7 +213,7 @@ func (g *gale) one(n int64) error {
 		return err
 	}
 	var raw json.RawMessage
-	if err := g.await(x.ID+" ends", func() (bool, error) {
+	if err := serve.Await(x.ID+" ends", func() (bool, error) {
 		if err := g.ask(http.MethodGet, "/api/v1/executions/"+x.ID, "", &raw); err != nil {
 			return false, err
 		}
@@ -257,7 +257,7 @@ func (g *gale) still() error {
 		return err
 	}
 	var left []string
-	err := g.await("nothing is left", func() (_ bool, err error) {
+	err := serve.Await("nothing is left", func() (_ bool, err error) {
 		left, err = g.site.Leftovers()
 		return len(left) == 0, err
 	})

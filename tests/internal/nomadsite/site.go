@@ -6,20 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 	"github.com/python-executor/python-executor/plugins/backend-nomad/nomadtest"
 	"github.com/python-executor/python-executor/tests/internal/serve"
 )
-
-// patience bounds each wait.
-const patience = 3 * time.Minute
 
 // Site is a cluster with the files that servers and workers need to find each other. It has at most one job of workers.
 type Site struct {
@@ -93,26 +87,16 @@ func (s *Site) server(name, section string) (*serve.Server, error) {
 	if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(config, []byte(text), 0o600)); err != nil {
 		return nil, err
 	}
-	bind, err := freeAddress()
+	bind, err := serve.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
 	return &serve.Server{Binary: s.binary, Dir: dir, Bind: bind, Config: config, Env: []string{"PYEXEC_ENGINE_MAX_CONCURRENT=64"}}, nil
 }
 
-// freeAddress returns a port of a loopback address that nobody else uses, so that the port stays free while the server is away.
-func freeAddress() (string, error) {
-	host := fmt.Sprintf("127.%d.%d.%d", 64+rand.IntN(128), rand.IntN(256), 1+rand.IntN(254)) //nolint:gosec // no secret
-	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
-}
-
 // Usable waits until a server can use exactly that many workers.
 func Usable(s *serve.Server, count int) error {
-	return await(fmt.Sprintf("%d usable workers", count), func() (bool, error) {
+	return serve.Await(fmt.Sprintf("%d usable workers", count), func() (bool, error) {
 		var v struct {
 			Backends []struct {
 				Metrics map[string]float64 `json:"metrics"`
@@ -121,17 +105,4 @@ func Usable(s *serve.Server, count int) error {
 		err := s.JSON(http.MethodGet, "/api/v1/backends", "", &v)
 		return err == nil && len(v.Backends) > 0 && v.Backends[0].Metrics["workers_usable"] == float64(count), err
 	})
-}
-
-// await waits until ok returns true or an error.
-func await(what string, ok func() (bool, error)) error {
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) { // polls another process
-		done, err := ok()
-		if done || err != nil {
-			return err
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("never happened: %s", what)
-		}
-	}
 }

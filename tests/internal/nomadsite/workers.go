@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/python-executor/python-executor/tests/internal/serve"
 )
 
 const (
@@ -70,7 +72,7 @@ func (s *Site) stopWorkers() error {
 	if _, _, err := s.Cluster.API().Jobs().Deregister(workersJob, false, nil); err != nil {
 		return err
 	}
-	return await("the end of the workers", func() (bool, error) {
+	return serve.Await("the end of the workers", func() (bool, error) {
 		live, err := s.live()
 		return err == nil && live[workersJob] == 0 && len(s.processes()) == 0, err
 	})
@@ -79,7 +81,7 @@ func (s *Site) stopWorkers() error {
 // KillWorker kills one of the workers (-9), and waits until Nomad has started another process in its place.
 func (s *Site) KillWorker(n int) error {
 	var victims []int
-	if err := await("the workers run", func() (bool, error) {
+	if err := serve.Await("the workers run", func() (bool, error) {
 		victims = s.processes()
 		return len(victims) == s.workers, nil
 	}); err != nil {
@@ -89,7 +91,7 @@ func (s *Site) KillWorker(n int) error {
 	if err := syscall.Kill(victim, syscall.SIGKILL); err != nil {
 		return fmt.Errorf("kill worker %d: %w", victim, err)
 	}
-	return await("another worker in the place of the killed one", func() (bool, error) {
+	return serve.Await("another worker in the place of the killed one", func() (bool, error) {
 		now := s.processes()
 		return len(now) == s.workers && !slices.Contains(now, victim), nil
 	})

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -18,6 +19,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 // Server is one running server.
@@ -93,22 +96,40 @@ func (s *Server) Start() error {
 	case s.URL = <-address:
 	case <-s.exited:
 		return errors.New("serve ended at once")
-	case <-time.After(60 * time.Second):
+	case <-time.After(awaittest.Bound):
 		s.Kill()
-		return errors.New("serve printed no address in 60 s")
+		return errors.New("serve printed no address")
 	}
-	for range 600 {
-		resp, err := http.Get(s.URL + "/readyz") //nolint:gosec // our own loopback address
-		if err == nil {
-			resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return nil
-			}
+	err = Await("the server is ready", func() (bool, error) {
+		select {
+		case <-s.exited:
+			return false, errors.New("serve ended before it was ready")
+		default:
 		}
-		time.Sleep(100 * time.Millisecond)
+		resp, err := http.Get(s.URL + "/readyz") //nolint:gosec // our own loopback address
+		if err != nil {
+			return false, nil
+		}
+		resp.Body.Close()
+		return resp.StatusCode == http.StatusOK, nil
+	})
+	if err != nil {
+		s.Kill()
 	}
-	s.Kill()
-	return errors.New("serve was not ready in 60 s")
+	return err
+}
+
+// Await asks until ok returns true or an error, for awaittest.Bound at most. It is for what another process does.
+func Await(what string, ok func() (bool, error)) error {
+	for end := time.Now().Add(awaittest.Bound); ; time.Sleep(20 * time.Millisecond) {
+		done, err := ok()
+		if done || err != nil {
+			return err
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("never happened: %s", what)
+		}
+	}
 }
 
 // Kill ends the core with SIGKILL and waits for it.
@@ -204,4 +225,14 @@ func RSS(pid int) (now, peak int64) {
 		}
 	}
 	return now, peak
+}
+
+// FreeAddress returns a port of a loopback address that nobody else uses, so that the port stays free while a server is away.
+func FreeAddress() (string, error) {
+	host := fmt.Sprintf("127.%d.%d.%d", 64+rand.IntN(128), rand.IntN(256), 1+rand.IntN(254)) //nolint:gosec // no secret
+	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
 }
