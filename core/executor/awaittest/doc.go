@@ -13,5 +13,5 @@
 //	})
 //
 // A limit that must not come in a test is Forever. The same functions work in a bubble of testing/synctest, where Bound is
-// virtual. A new test has no time.Sleep, time.After or their kin outside this package and such bubbles (docs/testing.md).
+// virtual. Lint refuses time.Sleep, time.After and their kin in tests outside this package and such bubbles (docs/testing.md).
 package awaittest
