@@ -133,20 +133,17 @@ func None[V any](list func() []V) []V {
 	}
 }
 
-// Blocked waits until a goroutine waits for a sync.Mutex, and has all of these in its stack: parts of names of functions, also of
-// the one that created it.
-func Blocked(t T, frames ...string) {
-	t.Helper()
+// Blocked reports whether a goroutine waits for a sync.Mutex and has all of these in its stack: parts of names of functions, also of
+// the one that created it. Until waits for it.
+func Blocked(frames ...string) bool {
 	stacks := make([]byte, 1<<20)
-	Until(t, fmt.Sprintf("a wait for a lock in %q", frames), func() bool {
-		for stack := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
-			missing := func(frame string) bool { return !strings.Contains(stack, frame) }
-			if strings.Contains(stack, "[sync.Mutex.Lock") && !slices.ContainsFunc(frames, missing) {
-				return true
-			}
+	for stack := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+		missing := func(frame string) bool { return !strings.Contains(stack, frame) }
+		if strings.Contains(stack, "[sync.Mutex.Lock") && !slices.ContainsFunc(frames, missing) {
+			return true
 		}
-		return false
-	})
+	}
+	return false
 }
 
 // Settled waits until value has not grown for a while, and returns its highest value. It is for what grows or, negated, falls for a

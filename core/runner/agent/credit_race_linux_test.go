@@ -150,7 +150,7 @@ func TestNoCreditFollowsTheResult(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		awaittest.Blocked(t, "(*Writer)")
+		awaittest.Until(t, "a wait for the Writer", func() bool { return awaittest.Blocked("(*Writer)") })
 		a.mu.Lock()
 		a.running = false // what answer does first
 		a.mu.Unlock()

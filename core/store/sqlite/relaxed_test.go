@@ -98,7 +98,9 @@ func TestAListHasWhatIsBeingSaved(t *testing.T) {
 		page, err = s.List(t.Context(), executor.Filter{})
 		listed <- err
 	}()
-	awaittest.Blocked(t, "(*Store).List", "(*Store).saveAll", "TestAListHasWhatIsBeingSaved")
+	awaittest.Until(t, "the wait of List", func() bool {
+		return len(listed) > 0 || awaittest.Blocked("(*Store).List", "(*Store).saveAll", "TestAListHasWhatIsBeingSaved")
+	})
 	e.mu.Unlock()
 	if err := <-listed; err != nil {
 		t.Error(err)

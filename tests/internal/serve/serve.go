@@ -227,12 +227,15 @@ func RSS(pid int) (now, peak int64) {
 	return now, peak
 }
 
-// FreeAddress returns a port of a loopback address that nobody else uses, so that the port stays free while a server is away.
-func FreeAddress() (string, error) {
-	host := fmt.Sprintf("127.%d.%d.%d", 64+rand.IntN(128), rand.IntN(256), 1+rand.IntN(254)) //nolint:gosec // no secret
-	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		return "", err
+// FreeAddress returns a port of a loopback address that nobody else uses, so that the port stays free while a server is away. The port
+// is below those that the kernel gives to whoever asks for any: it is likely to be free at all addresses of this host.
+func FreeAddress() (address string, err error) {
+	for range 10 {
+		address = fmt.Sprintf("127.%d.%d.%d:%d", 64+rand.IntN(128), rand.IntN(256), 1+rand.IntN(254), 10_000+rand.IntN(20_000)) //nolint:gosec // no secret
+		var l net.Listener
+		if l, err = net.Listen("tcp", address); err == nil {
+			return address, l.Close()
+		}
 	}
-	return l.Addr().String(), l.Close()
+	return "", err
 }
