@@ -95,7 +95,7 @@ func newBackend(ctx context.Context, c plugin.Configure) (*Backend, error) {
 		found  sandbox.Cgroups
 	)
 	checks.Go(func() { users = config.checkUsers(ctx, c.Name, thisHost()) }) // NSS may be slow
-	checks.Go(func() { found, b.groupErr = sandbox.FindCgroups() })
+	checks.Go(func() { found, b.groupErr = findGroups(ctx) })
 	b.how = findMechanisms(config, filepath.Join(config.CacheDir, "mechanisms.json"))
 	checks.Wait()
 	if err := errors.Join(config.checkIsolation(c.Name, b.how), checkFolders(c.Name, config, b.how)); err != nil {
@@ -288,7 +288,10 @@ func (c Config) uidFolderPath() string {
 func (b *Backend) sweep(ctx context.Context, found sandbox.Cgroups, ids *uidPool) error {
 	end := func(name, dir string) {
 		_, err := sandbox.KillLeftovers(sandbox.Marks{Folders: []string{dir}}, 0)
-		if err := errors.Join(err, found.Child(groupName(name)).Remove()); err != nil {
+		for _, place := range placesOf(found) {
+			err = errors.Join(err, place.Child(groupName(name)).Remove())
+		}
+		if err != nil {
 			b.log.Warn("leftover processes not ended", "folder", dir, "error", err)
 		}
 	}

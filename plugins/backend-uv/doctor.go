@@ -40,8 +40,15 @@ func Doctor(ctx context.Context, section json.RawMessage) []backend.Finding {
 		return backend.ConfigFindings(err)
 	}
 	b := &Backend{name: "uv", config: c, how: how, log: slog.New(slog.DiscardHandler)}
-	found, groupErr := sandbox.FindCgroups()
-	b.can, b.groupErr, b.boundsForks = promises(how, found, c), groupErr, boundsForks(found)
+	found, groupErr := findGroups(ctx)
+	groups, err := found.Make(fmt.Sprintf("%sdoctor-%d", groupPrefix, os.Getpid())) // what holds in it is what holds for programs
+	if err != nil {
+		groups, groupErr = nil, errors.Join(groupErr, err)
+	}
+	b.can, b.groupErr, b.boundsForks = promises(how, groups, c), groupErr, boundsForks(groups)
+	if err := groups.Remove(); err != nil {
+		return backend.ConfigFindings(err)
+	}
 	ids, err := b.uidPool()
 	if err != nil {
 		return backend.ConfigFindings(err)
@@ -126,7 +133,7 @@ func (b *Backend) limitFindings() []backend.Finding {
 		root = "set backends.uv.isolation to auto"
 		user = root
 	}
-	groups := "run as root, or in a cgroup with the controllers memory, pids and cpu that is delegated to this user"
+	groups := thisGroupHost().remedy(b.groupErr)
 	others := thisHost().subordinate(b.how.uids)
 	list := []backend.Finding{
 		backend.Check(b.how.Box, "files", "programs run in a sandbox: "+strings.Join(b.active(), ", "), "programs see the host's world-readable files: "+b.how.Why["box"], root),

@@ -3,6 +3,7 @@ module github.com/python-executor/python-executor/plugins/backend-uv
 go 1.26.8
 
 require (
+	github.com/godbus/dbus/v5 v5.2.4
 	github.com/python-executor/python-executor/core v0.0.0
 	golang.org/x/sys v0.49.0
 )

@@ -108,7 +108,7 @@ func (b *Backend) groupReason(controller string) string {
 		}
 		return lines[len(lines)-1]
 	}
-	return "no such control group is delegated to this process"
+	return "no control group with the controller " + controller + " is delegated to this process"
 }
 
 // details returns the Details of Info, for users.
@@ -207,7 +207,7 @@ func (b *Backend) notInForce() []string {
 	for _, l := range b.how.Layers {
 		add(l.Missing != "", l.Name, l.Missing)
 	}
-	for _, controller := range []string{"memory", "pids", "cpu"} {
+	for _, controller := range controllers() {
 		add(!b.groups.Enforces(controller), "cgroup "+controller, b.groupReason(controller))
 	}
 	return list

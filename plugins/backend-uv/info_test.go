@@ -109,7 +109,7 @@ func TestTheReasonOfAMissingControlGroupIsItsOwn(t *testing.T) {
 	if off := b.notInForce(); slices.ContainsFunc(off, func(s string) bool { return strings.HasPrefix(s, "private network") }) {
 		t.Errorf("without a private network in the configuration %q are not in force", off)
 	}
-	if got := (&Backend{}).groupReason("cpu"); got != "no such control group is delegated to this process" {
+	if got := (&Backend{}).groupReason("cpu"); got != "no control group with the controller cpu is delegated to this process" {
 		t.Errorf("without an error: %q", got)
 	}
 }

@@ -98,22 +98,44 @@ func (c Config) checkIsolation(name string, m mechanisms) error {
 
 // remedy returns what makes the sandbox work on this machine.
 func (m mechanisms) remedy() string {
-	const more = " (docs/sandbox.md)"
-	set := func(knob, value string) bool {
-		raw, err := os.ReadFile(knob)
-		return err == nil && strings.TrimSpace(string(raw)) == value
+	self, err := os.Executable()
+	if err != nil {
+		self = "/usr/local/bin/python-executor"
 	}
+	return sandboxRemedy(os.Geteuid() == 0, self, func(knob string) string {
+		raw, _ := os.ReadFile(knob) // a missing file is a setting of another kernel
+		return strings.TrimSpace(string(raw))
+	})
+}
+
+// sandboxRemedy returns what makes the sandbox work for the program self, where knob returns a setting of the kernel.
+func sandboxRemedy(root bool, self string, knob func(string) string) string {
+	const more = " (docs/sandbox.md)"
 	switch {
-	case os.Geteuid() == 0:
+	case root:
 		return "give this process CAP_SYS_ADMIN, CAP_SETUID and CAP_SETGID, which its container or service has removed" + more
-	case set(usernsClone, "0"):
+	case knob(usernsClone) == "0":
 		return "run as root, or sysctl -w kernel.unprivileged_userns_clone=1" + more
-	case set(maxUserns, "0"):
+	case knob(maxUserns) == "0":
 		return "run as root, or sysctl -w user.max_user_namespaces=15000" + more
-	case set(apparmorUserns, "1"):
-		return "run as root, or let AppArmor permit user namespaces to this program" + more
+	case knob(apparmorUserns) == "1":
+		return "run as root, or let AppArmor permit user namespaces to " + self + ", as root: " + installProfile(self) + more
 	}
 	return "run as root, or enable unprivileged user namespaces" + more
+}
+
+// appArmorProfile is the file of the profile of installProfile.
+const appArmorProfile = "/etc/apparmor.d/python-executor"
+
+// installProfile returns the shell command that installs a profile of AppArmor by which the program self may make user namespaces.
+func installProfile(self string) string {
+	pattern := strings.NewReplacer(`\`, `\\`, `"`, `\"`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `{`, `\{`, `}`, `\}`, `^`, `\^`, `@`, `\@`).Replace(self)
+	lines := []string{"abi <abi/4.0>,", "include <tunables/global>", `profile python-executor "` + pattern + `" flags=(unconfined) {`, "  userns,", "}"}
+	quoted := make([]string, len(lines))
+	for i, line := range lines {
+		quoted[i] = "'" + strings.ReplaceAll(line, "'", `'\''`) + "'"
+	}
+	return "printf '%s\\n' " + strings.Join(quoted, " ") + " > " + appArmorProfile + " && apparmor_parser -r " + appArmorProfile
 }
 
 // The kernel's settings for user namespaces of ordinary users.

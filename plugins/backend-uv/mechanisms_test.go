@@ -3,7 +3,9 @@ package uvbackend
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -114,6 +116,41 @@ func TestFoldersOfEarlierVersionsAreClosed(t *testing.T) {
 	for name, want := range map[string]os.FileMode{packagesName: 0o700, "tools": 0o711, "environments": 0o755, "bin": 0o755, "work": 0o711} {
 		if info, err := os.Stat(filepath.Join(cache, name)); err != nil || info.Mode().Perm() != want {
 			t.Errorf("%s: %v, %v, want %o", name, info, err, want)
+		}
+	}
+}
+
+func TestTheRemedyOfAMissingSandboxFitsTheMachine(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		root  bool
+		knobs map[string]string
+		want  string
+	}{
+		{"root", true, map[string]string{apparmorUserns: "1"}, "CAP_SYS_ADMIN"},
+		{"Debian", false, map[string]string{usernsClone: "0"}, "kernel.unprivileged_userns_clone=1"},
+		{"a hardened machine", false, map[string]string{maxUserns: "0", usernsClone: "1"}, "user.max_user_namespaces"},
+		{"Ubuntu", false, map[string]string{apparmorUserns: "1"}, `'profile python-executor "/opt/it's \[here\]/px" flags=(unconfined) {'`},
+		{"Ubuntu that permits", false, map[string]string{apparmorUserns: "0"}, "enable unprivileged user namespaces"},
+	} {
+		got := sandboxRemedy(c.root, "/opt/it's [here]/px", func(knob string) string { return c.knobs[knob] })
+		if c.name == "Ubuntu" { // the shell has to print what AppArmor is to read
+			command, rest, _ := strings.Cut(got[strings.Index(got, "printf"):], " > ")
+			if !strings.HasPrefix(rest, "/etc/apparmor.d/python-executor && apparmor_parser -r /etc/apparmor.d/python-executor") {
+				t.Errorf("got %s", got)
+			}
+			said, err := exec.Command("sh", "-c", command).Output()
+			if err != nil {
+				t.Error(err)
+			}
+			if c.want = "abi <abi/4.0>,\ninclude <tunables/global>\nprofile python-executor \"/opt/it's \\[here\\]/px\" flags=(unconfined) {\n  userns,\n}\n"; string(said) != c.want {
+				t.Errorf("the profile is %s", said)
+			}
+			continue
+		}
+		if !strings.Contains(got, c.want) {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}
 }

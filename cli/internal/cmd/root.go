@@ -22,8 +22,8 @@ type global struct {
 	token   string
 	config  string
 	timeout float64
-	memory  int64
-	disk    int64
+	memory  megabytes
+	disk    megabytes
 	cpu     int64
 	network bool
 	image   string
@@ -104,7 +104,7 @@ The first Ctrl-C or SIGTERM lets a command stop in order. A second one ends it i
 func wanted(flag *pflag.Flag) string {
 	switch {
 	case flag.Name == "memory" || flag.Name == "disk":
-		return "a number of MB"
+		return "a number of MB, or a number with M or G"
 	case flag.Value.Type() == "bool":
 		return "true or false"
 	case strings.HasPrefix(flag.Value.Type(), "float"):
@@ -132,8 +132,8 @@ func (g *global) register(f *pflag.FlagSet) {
 	f.StringVar(&g.token, "token", "", "bearer token for the server (env: PYEXEC_TOKEN, which other users cannot see)")
 	f.StringVar(&g.config, "config", "", "configuration `FILE` of the engine (env: PYEXEC_CONFIG)")
 	f.Float64Var(&g.timeout, "timeout", 0, "timeout of `N` seconds; 0 = the maximum")
-	f.Int64Var(&g.memory, "memory", 0, "memory limit of `N` MB")
-	f.Int64Var(&g.disk, "disk", 0, "disk limit of `N` MB")
+	f.Var(&g.memory, "memory", "memory limit of `N` MB, or with a unit: 128M, 2G")
+	f.Var(&g.disk, "disk", "disk limit of `N` MB, or with a unit: 128M, 2G")
 	f.Int64Var(&g.cpu, "cpu", 0, "`N` CPU shares (1024 = one share)")
 	f.BoolVar(&g.network, "network", false, "allow internet access")
 	f.StringVar(&g.image, "image", "", "custom Docker image `NAME`")

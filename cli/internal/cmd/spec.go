@@ -139,7 +139,7 @@ func (g *global) limits() (executor.Limits, error) {
 		value int64
 		shift uint
 		to    *int64
-	}{{"memory", g.memory, 20, &l.MemoryBytes}, {"disk", g.disk, 20, &l.DiskBytes}, {"cpu", g.cpu, 0, &l.CPUShares}} {
+	}{{"memory", int64(g.memory), 20, &l.MemoryBytes}, {"disk", int64(g.disk), 20, &l.DiskBytes}, {"cpu", g.cpu, 0, &l.CPUShares}} {
 		if !g.given(limit.flag) {
 			continue
 		}

@@ -3,10 +3,13 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // FindCgroups returns the folders in which this process may make groups. The error tells why a controller of the kernel cannot
@@ -31,6 +34,56 @@ func FindCgroups() (Cgroups, error) {
 		found[p.controller] = dir
 	}
 	return found, errors.Join(problems...)
+}
+
+// OwnGroup returns the v2 group of this process. It returns "" if the controllers of this machine are those of v1, or if there is no
+// file system of control groups.
+func OwnGroup() string {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return ""
+	}
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return ""
+	}
+	return ownGroup(string(mounts), string(own))
+}
+
+func ownGroup(mountinfo, cgroup string) string {
+	dir := ""
+	for _, p := range groupPlaces(mountinfo, cgroup) {
+		if p.controller != unified {
+			return ""
+		}
+		dir = p.own
+	}
+	return dir
+}
+
+// hostGroup is the name of the group that MakeRoom moves processes into.
+const hostGroup = "host"
+
+// MakeRoom moves all processes of the v2 group dir into a child of it, because a group with processes gives its children no
+// controllers. Processes that are forked meanwhile are moved, too.
+func MakeRoom(dir string) error {
+	host := filepath.Join(dir, hostGroup)
+	//nolint:gosec // what a group tells is no secret, and only its owner can change it
+	if err := os.Mkdir(host, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("make control group: %w", err)
+	}
+	for range 100 { // a process that forks faster than this is none of ours
+		left, err := readGroup(dir, "cgroup.procs")
+		if err != nil || len(left) == 0 {
+			return err
+		}
+		for pid := range strings.FieldsSeq(string(left)) {
+			if err := writeGroup(host, "cgroup.procs", pid); err != nil && !errors.Is(err, unix.ESRCH) {
+				return err
+			}
+		}
+	}
+	return fmt.Errorf("control group %s does not become empty", dir)
 }
 
 // groupPlace is the place of this process in one hierarchy.
