@@ -116,7 +116,9 @@ func (f *fakeSystemd) serve(conn net.Conn) {
 		f.mu.Unlock()
 		reply := func(typ dbus.Type, headers map[dbus.HeaderField]dbus.Variant, body ...any) {
 			headers[dbus.FieldReplySerial] = dbus.MakeVariant(m.Serial())
-			headers[dbus.FieldSignature] = dbus.MakeVariant(dbus.SignatureOf(body...))
+			if len(body) > 0 {
+				headers[dbus.FieldSignature] = dbus.MakeVariant(dbus.SignatureOf(body...))
+			}
 			send(&dbus.Message{Type: typ, Headers: headers, Body: body})
 		}
 		none := func() map[dbus.HeaderField]dbus.Variant { return map[dbus.HeaderField]dbus.Variant{} }
@@ -124,7 +126,7 @@ func (f *fakeSystemd) serve(conn net.Conn) {
 		case "Hello":
 			reply(dbus.TypeMethodReply, none(), ":1.1")
 		case "AddMatch":
-			reply(dbus.TypeMethodReply, none(), "")
+			reply(dbus.TypeMethodReply, none())
 		case "StartTransientUnit":
 			name, _ := m.Body[0].(string)
 			f.read(m.Body[2])
