@@ -135,6 +135,9 @@ func (e *Engine) check(ctx context.Context, spec executor.Spec, in executor.Inpu
 	if err := invalid.Err(executor.Invalid, "submit", "; "); err != nil {
 		return req, err
 	}
+	if p.Has(executor.ScopeTrusted) { // others have named a folder without links, and a link that came since must not count
+		req.spec.HostDirectory = realDirectory(req.spec.HostDirectory)
+	}
 	if req.info, err = e.infoSoon(ctx, req.on, req.owner, spec.IdempotencyKey); err != nil {
 		return req, err
 	}

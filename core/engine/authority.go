@@ -3,9 +3,9 @@ package engine
 import (
 	"context"
 	"path/filepath"
-	"slices"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/hostpath"
 )
 
 // operation is a method of executor.Service, or a Submit of a Spec with a field that needs more.
@@ -148,19 +148,20 @@ func (e *Engine) authorizeSubmit(ctx context.Context, s executor.Spec) (grant, e
 	return grant{Principal: p}, denied.Err(executor.Denied, "submit", "; ")
 }
 
-// isOpenDirectory reports whether dir is a real path in one of Options.HostDirectories. A path with a link in it is not, because it
-// may lead out.
+// isOpenDirectory reports whether dir is a folder below one of Options.HostDirectories. A path with a link in it is not, because it may
+// lead out. Backends follow no link in a Spec.HostDirectory, so what they open later really lies there, too.
 func (e *Engine) isOpenDirectory(dir string) bool {
-	real, err := filepath.EvalSymlinks(dir)
-	if err != nil || real != dir {
+	if _, _, ok := hostpath.Below(dir, e.now().hostDirectories); !ok || filepath.Clean(dir) != dir {
 		return false
 	}
-	return slices.ContainsFunc(e.now().hostDirectories, func(root string) bool {
-		root, err := filepath.EvalSymlinks(root)
-		if err != nil {
-			return false
-		}
-		rel, err := filepath.Rel(root, real)
-		return err == nil && filepath.IsLocal(rel)
-	})
+	root, err := hostpath.OpenRoot(dir)
+	return err == nil && root.Close() == nil
+}
+
+// realDirectory returns dir without links, for a Principal that may use every folder. It stays as it is where it does not exist.
+func realDirectory(dir string) string {
+	if real, err := filepath.EvalSymlinks(dir); dir != "" && err == nil {
+		return real
+	}
+	return dir
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -239,6 +240,20 @@ func TestAFolderThatTheConfigurationOpensNeedsNoTrust(t *testing.T) {
 			}
 			_, err = r.Submit(as("alice", executor.ScopeRead, executor.ScopeScripts), spec, executor.Input{})
 			wantCode(t, err, executor.Denied)
+		}
+		// A backend follows no link, so it gets the real path where the caller may use every folder.
+		for dir, want := range map[string]string{link: secret, named: root, inside: inside, base + "/none": base + "/none"} {
+			x, err := r.Submit(as("alice", executor.ScopeExec, executor.ScopeTrusted), executor.Spec{Code: "exit 0", HostDirectory: dir}, executor.Input{})
+			if err != nil || x.Spec.HostDirectory != want {
+				t.Errorf("%s: the backend gets %q, want %q (%v)", dir, x.Spec.HostDirectory, want, err)
+			}
+		}
+		// The name in the configuration leads elsewhere later.
+		if err := errors.Join(os.Remove(named), os.Symlink(secret, named)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Submit(as("alice", executor.ScopeExec), executor.Spec{Code: "exit 0", HostDirectory: secret}, executor.Input{}); executor.CodeOf(err) != executor.Denied {
+			t.Errorf("what a name of the configuration leads to now: %v", err)
 		}
 	})
 }

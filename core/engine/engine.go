@@ -38,6 +38,7 @@ type Options struct {
 	// Embedded: no later life of the server reads the Store, so Close leaves no running Execution and no Session.
 	Embedded bool
 	// HostDirectories are folders of the host in which a Principal without ScopeTrusted may run, too (Spec.HostDirectory).
+	// Links in their names are resolved when the Engine gets them, and never later.
 	HostDirectories []string
 	// Deadlines bound every state of an Execution.
 	Deadlines Deadlines

@@ -6,6 +6,7 @@ import (
 
 	"github.com/python-executor/python-executor/core/config"
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/hostpath"
 )
 
 // settings are what Reconfigure replaces, as a whole. They do not change once the Engine has them.
@@ -19,7 +20,7 @@ type settings struct {
 	spoolBytes               int64
 	engine                   config.Engine
 	sessions                 config.Sessions
-	// hostDirectories: see Options.
+	// hostDirectories: see Options. They have no links.
 	hostDirectories []string
 }
 
@@ -30,7 +31,7 @@ func (e *Engine) newSettings(o Options, before *settings) (*settings, error) {
 	}
 	s := &settings{
 		backends: map[string]*backend{}, defaultBackend: o.DefaultBackend, spoolBytes: cmp.Or(max(o.SpoolBytes, 0), 8<<30),
-		engine: o.Engine, sessions: o.Sessions, hostDirectories: o.HostDirectories,
+		engine: o.Engine, sessions: o.Sessions, hostDirectories: hostpath.Real(o.HostDirectories),
 	}
 	if s.engine.MaxConcurrent == 0 {
 		s.engine = config.Default().Engine

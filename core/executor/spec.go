@@ -123,7 +123,8 @@ type Spec struct {
 	SampleInterval time.Duration `json:"sample_interval,omitzero"`
 	// Script is the path of an allow-listed host script. It needs ScopeScripts.
 	Script string `json:"script,omitzero"`
-	// HostDirectory is a folder of the host to run in. It needs ScopeTrusted, or a folder that the configuration opens.
+	// HostDirectory is a folder of the host to run in. It needs ScopeTrusted, or a folder that the configuration opens. A Backend gets its
+	// path without links, and follows none: it refuses a folder that was exchanged for a link since (invalid).
 	HostDirectory string `json:"host_directory,omitzero"`
 }
 

@@ -330,6 +330,16 @@ func boxFolders(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(open, "new")); err != nil {
 		t.Error(err)
 	}
+	// A link that took the folder's place after it was checked, and one above it.
+	to := filepath.Join(base, "to")
+	must(t, os.Symlink(closed, to))
+	must(t, os.Symlink(base, filepath.Join(base, "above")))
+	for _, dir := range []string{to, filepath.Join(base, "above", "open"), filepath.Join(base, "none"), filepath.Join(open, "main.py")} {
+		start.Directory, start.Args = dir, []string{dir}
+		if res, rec := r.run(t, start, RunInput{}); describe(res) != "failed prepare/invalid" || res.Failure.Field != "host_directory" {
+			t.Errorf("%s: %s %+v %s", dir, describe(res), res.Failure, rec.stdout())
+		}
+	}
 	start = python("import os, sys\nfor d in sys.argv[1:]:\n  try: open(d + '/more', 'w'); print('wrote')\n  except OSError as e: print(e.strerror)")
 	link := filepath.Join(base, "link")
 	must(t, os.Symlink(closed, link))

@@ -299,9 +299,13 @@ func TestAHostDirectory(t *testing.T) {
 	if _, rec := r.run(t, start, RunInput{}); rec.stdout() != host+"\n" {
 		t.Error(rec.stdout(), rec.stderr())
 	}
-	start.Directory = "/no/such/folder"
-	if res, _ := r.run(t, start, RunInput{}); describe(res) != "failed prepare/invalid" {
-		t.Error(describe(res))
+	link := filepath.Join(workRoot(t), "link")
+	must(t, os.Symlink(host, link))
+	for _, dir := range []string{"/no/such/folder", link, filepath.Join(host, "main.py")} {
+		start.Directory = dir
+		if res, _ := r.run(t, start, RunInput{}); describe(res) != "failed prepare/invalid" || res.Failure.Field != "host_directory" {
+			t.Errorf("%s: %s %+v", dir, describe(res), res.Failure)
+		}
 	}
 }
 

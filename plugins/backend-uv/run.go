@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 
 	"github.com/python-executor/python-executor/core/backend"
@@ -101,11 +100,7 @@ func (b *Backend) plan(ctx context.Context, job executor.Job, i interpreter, not
 	if p.environment != nil {
 		p.start.Reach = append(p.start.Reach, p.environment.dir)
 	}
-	if spec.HostDirectory != "" {
-		if err := b.planDirectory(&p.start); err != nil {
-			return p, nil, err
-		}
-	}
+	p.start.DirectoryWritable = spec.HostDirectory != "" && b.config.writable(spec.HostDirectory)
 	return p, nil, nil
 }
 
@@ -135,16 +130,6 @@ func forkOf(start runner.Start) string {
 		return ""
 	}
 	return fmt.Sprintf("%q %q %q %v", start.Fork, start.Interpreter[0], start.Entrypoint, start.Network)
-}
-
-// planDirectory names the host's folder of start by its real path, because a box has no links of the host.
-func (b *Backend) planDirectory(start *runner.Start) error {
-	real, err := filepath.EvalSymlinks(start.Directory)
-	if err != nil {
-		return executor.FieldErrorf(executor.Invalid, "host_directory", "must be a folder: %v", err)
-	}
-	start.Directory, start.DirectoryWritable = real, b.config.writable(real)
-	return nil
 }
 
 // normalise returns the normalised lines of a requirements text, or the reason why this backend refuses the text.

@@ -426,22 +426,3 @@ func TestOutputThatTheServerHasCutIsSaidToBeCut(t *testing.T) {
 		t.Errorf("%v", f)
 	}
 }
-
-func TestAFolderIsSentUpToItsBounds(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	for _, name := range []string{"a", "b"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("12345"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, test := range []struct {
-		files  int
-		bytes  int64
-		refuse bool
-	}{{2, 10, false}, {1, 10, true}, {2, 9, true}} {
-		if err := measure(dir, test.files, test.bytes); (err != nil) != test.refuse {
-			t.Errorf("at most %d files and %d bytes: %v", test.files, test.bytes, err)
-		}
-	}
-}

@@ -8,6 +8,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/hostpath"
 )
 
 // The execution strategies. Their names are from the specification and do not depend on how the backend starts a program.
@@ -139,10 +140,12 @@ type asyncDepsJobStart struct {
 type python struct {
 	*tools
 	jobs *jobs
+	// open are Config.Directories without links.
+	open []string
 }
 
 func (t *tools) startPython(ctx context.Context) func() {
-	p := &python{tools: t, jobs: newJobs(ctx, t)}
+	p := &python{tools: t, jobs: newJobs(ctx, t), open: hostpath.Real(t.config.Directories)}
 	t.onClose = append(t.onClose, p.jobs.close)
 	p.server.AddResourceTemplate(mcp.NewResourceTemplate(jobScheme+"{job_id}{?offset}", "job output",
 		mcp.WithTemplateDescription("What a job has written so far. With offset, the number after ---OFFSET--- of the reading before, only what came since."),
@@ -199,6 +202,7 @@ func (p *python) inPlace() bool { return p.backend().Capabilities.HostDirectorie
 
 func (p *python) runInDir(ctx context.Context, request mcp.CallToolRequest, a runInDirArgs) (*mcp.CallToolResult, error) {
 	s, err := p.dirScript(a.dirArgs)
+	defer s.close()
 	if err == nil {
 		err = s.timeout(a.TimeoutSeconds)
 	}
@@ -252,6 +256,7 @@ func (p *python) benchmark(ctx context.Context, request mcp.CallToolRequest, a b
 
 func (p *python) runInDirAsync(ctx context.Context, _ mcp.CallToolRequest, a runInDirAsyncArgs) (*mcp.CallToolResult, error) {
 	s, err := p.dirScript(a.dirArgs)
+	defer s.close()
 	if err != nil {
 		return scriptError(err), nil
 	}

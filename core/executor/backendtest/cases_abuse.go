@@ -18,7 +18,7 @@ func abuseRules() []rule {
 		{"BE-202", "abuse: nothing can be mounted or unmounted, and the root folder cannot be changed", abuseMount},
 		{"BE-203", "abuse: the kernel's settings and the program's own limits cannot be changed", abuseSettings},
 		{"BE-204", "abuse: no device that leads to the machine can be made or opened", abuseDevices},
-	}, abuseRunnerRules(), abusePrivilegeRules(), abuseOtherRules(), abuseBombRules(), abuseFileRules(), abuseTemporaryRules())
+	}, abuseRunnerRules(), abusePrivilegeRules(), abuseOtherRules(), abuseBombRules(), abuseFileRules(), abuseTemporaryRules(), abuseDirectoryRules())
 }
 
 func abuseHost(c *Case) {

@@ -1,10 +1,8 @@
 package backendtest
 
 import (
-	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -239,26 +237,14 @@ func scripts(c *Case) {
 
 func hostDirectory(c *Case) {
 	job := c.job(Program{Python: "import os\nprint(os.path.realpath(os.getcwd()))\n", Fake: "cwd"})
-	dir, err := os.MkdirTemp("", "pyexec-law-")
-	if err != nil {
-		c.Fatalf("temporary folder: %v", err)
-	}
-	c.Cleanup(func() { _ = os.RemoveAll(dir) })  // best effort
-	if err := os.Chmod(dir, 0o777); err != nil { //nolint:gosec // the program's user is another one
-		c.Fatalf("chmod: %v", err)
-	}
+	dir, _ := hostTree(c)
 	job.Spec.HostDirectory = dir
 	if !c.caps().HostDirectories {
 		c.refused(job, "host_directory")
 		return
 	}
-	trusted := executor.WithPrincipal(c.ctx, executor.Principal{Owner: job.Owner, Scopes: []executor.Scope{executor.ScopeExec, executor.ScopeTrusted}})
-	r := c.begin(job, func(ctx context.Context, job executor.Job, sink executor.Sink) (executor.Result, error) {
-		p := executor.PrincipalFrom(trusted)
-		return c.suite.backend.Run(executor.WithPrincipal(ctx, p), job, sink)
-	}).wait().succeeded()
-	if real, err := filepath.EvalSymlinks(dir); err != nil || strings.TrimSpace(r.stdout()) != real {
-		c.Errorf("it ran in %q, want %q (%v)", r.stdout(), real, err)
+	if r := trusted(c, job).succeeded(); strings.TrimSpace(r.stdout()) != dir {
+		c.Errorf("it ran in %q, want %q", r.stdout(), dir)
 	}
 	if _, err := os.Stat(dir); err != nil {
 		c.Errorf("the host's folder is gone: %v", err)

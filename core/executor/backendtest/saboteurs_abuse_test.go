@@ -50,6 +50,7 @@ func abuseSaboteurs() []saboteur {
 		ends("kills a program for its many files", "BE-218", "print made 100000", func(r *executor.Result) { r.Status = executor.StatusKilled }),
 		ends("counts a flood a byte short", "BE-220", "flood stdout 16MB\nflood stderr 16MB", func(r *executor.Result) { r.StderrBytes-- }),
 		ends("waits for what hides", "BE-223", "spawn-grandchild hidden", func(r *executor.Result) { r.Wall += time.Hour }),
+		{does: "follows a link in the place of a folder", breaks: []string{"BE-230"}, abuses: true, caps: func(c *executor.Capabilities) { c.HostDirectories = true }},
 		{does: "lets a neighbour pay for a memory bomb", breaks: []string{"BE-216"}, abuses: true, hook: sharedMemory()},
 		{
 			does: "swallows a tar bomb", breaks: []string{"BE-221"}, abuses: true,

@@ -27,6 +27,8 @@ type binding struct {
 	disk bool
 	// made is the uppermost name that was made for it, or "".
 	made string
+	// real reports that a caller has named the path, and was checked for it: it must exist, and no link may take it elsewhere now.
+	real bool
 }
 
 // PrivateFolders returns the folders of a box that are private to each program and hide the machine's.
@@ -80,7 +82,7 @@ func (d *Disk) bindAll(start protocol.Start) error {
 		wanted = append(wanted, binding{path: path, writable: true, lent: true})
 	}
 	if start.Directory != "" {
-		wanted = append(wanted, binding{path: start.Directory, writable: start.DirectoryWritable, lent: true})
+		wanted = append(wanted, binding{path: start.Directory, writable: start.DirectoryWritable, lent: true, real: true})
 	}
 	slices.SortStableFunc(wanted, func(a, b binding) int { return byLength(a.path, b.path) })
 	// The same folder is named several times, and this is on the path of a start.
@@ -119,35 +121,46 @@ func (d *Disk) bindAll(start protocol.Start) error {
 
 // shows reports whether a path of the box is the same file or folder as that path of the machine.
 func (d *Disk) shows(path string) bool {
+	var theirs unix.Stat_t
+	return unix.Stat(path, &theirs) == nil && d.showsFile(path, theirs)
+}
+
+// showsFile reports whether a path of the box is that file or folder of the machine.
+func (d *Disk) showsFile(path string, theirs unix.Stat_t) bool {
 	fd, err := d.view.open(path)
 	if err != nil {
 		return false
 	}
 	defer unix.Close(fd) //nolint:errcheck // nothing was written
-	var ours, theirs unix.Stat_t
-	return unix.Fstat(fd, &ours) == nil && unix.Stat(path, &theirs) == nil && ours.Dev == theirs.Dev && ours.Ino == theirs.Ino
+	var ours unix.Stat_t
+	return unix.Fstat(fd, &ours) == nil && ours.Dev == theirs.Dev && ours.Ino == theirs.Ino
 }
 
 // bind mounts a path of the machine at the same path in the box, and at its real path where it is a link. It does nothing where
-// the path does not exist, or is there already.
+// the path does not exist, or is there already. What it has opened is what it mounts.
 func (d *Disk) bind(b binding) error {
 	if !filepath.IsAbs(b.path) {
 		return nil
 	}
 	b.name = filepath.Clean(b.path)
-	real, err := filepath.EvalSymlinks(b.name)
-	if errors.Is(err, fs.ErrNotExist) {
+	source, real, err := b.open()
+	if errors.Is(err, fs.ErrNotExist) && !b.real {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("reach: %w", err)
+		return err
 	}
+	defer unix.Close(source) //nolint:errcheck // nothing was written
 	if real == "/" {
 		return executor.Errorf(executor.Invalid, "reach: must not be the machine's root folder")
 	}
+	var st unix.Stat_t
+	if err := unix.Fstat(source, &st); err != nil {
+		return fmt.Errorf("reach: %w", err)
+	}
 	for _, path := range slices.Compact([]string{real, b.name}) {
 		b.path = path
-		if d.has(b) {
+		if d.has(b, st) {
 			continue
 		}
 		attributes := uint64(readOnly)
@@ -155,7 +168,7 @@ func (d *Disk) bind(b binding) error {
 			attributes = writable
 		}
 		b.disk = d.onDisk(path)
-		if b.made, err = d.view.bind(path, path, attributes); err != nil {
+		if b.made, err = d.view.bind(source, path, attributes); err != nil {
 			return errors.Join(fmt.Errorf("reach %s: %w", path, err), d.view.unmake(path, b.made))
 		}
 		d.bindings = append(d.bindings, b)
@@ -163,14 +176,29 @@ func (d *Disk) bind(b binding) error {
 	return nil
 }
 
-// has reports whether the box shows the machine's file or folder at that path, with at least the rights of b.
-func (d *Disk) has(b binding) bool {
+// open opens what b names on the machine, as a name (O_PATH), and returns its path without links.
+func (b binding) open() (source int, real string, err error) {
+	if b.real {
+		source, err = openDirectory(b.name)
+		return source, b.name, err
+	}
+	if real, err = filepath.EvalSymlinks(b.name); err == nil {
+		source, err = openReal(real)
+	}
+	if err != nil {
+		return -1, "", fmt.Errorf("reach: %w", err)
+	}
+	return source, real, nil
+}
+
+// has reports whether the box shows that file or folder of the machine at the path of b, with at least the rights of b.
+func (d *Disk) has(b binding, st unix.Stat_t) bool {
 	for _, had := range d.bindings {
-		if below(b.path, had.path) && (had.writable || !b.writable) && d.shows(b.path) {
+		if below(b.path, had.path) && (had.writable || !b.writable) && d.showsFile(b.path, st) {
 			return true
 		}
 	}
-	return !b.writable && d.shows(b.path)
+	return !b.writable && d.showsFile(b.path, st)
 }
 
 // unbind unmounts the bindings that which chooses. No program runs.

@@ -98,7 +98,7 @@ func (v *view) copyOrBind(path string) error {
 		}
 		return v.root.Symlink(target, strings.TrimPrefix(path, "/"))
 	}
-	_, err = v.bind(path, path, readOnly)
+	err = v.bindPath(path, path, readOnly)
 	if errors.Is(err, fs.ErrNotExist) { // a link to nothing
 		return nil
 	}
@@ -148,7 +148,7 @@ func (v *view) makeEtc(cfg protocol.Config) error {
 func (v *view) makeDev() error {
 	for _, name := range devices() {
 		// A device on a mount without devices could not be opened.
-		_, err := v.bind("/dev/"+name, "dev/"+name, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC)
+		err := v.bindPath("/dev/"+name, "dev/"+name, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

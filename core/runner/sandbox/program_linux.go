@@ -80,8 +80,13 @@ func Resolve(start protocol.Start, work *Folder, cfg protocol.Config, python arc
 		if work.view() != nil && filepath.Clean(p.Dir) == workPath {
 			return nil, InvalidField("host_directory", "must not be %s, which is the work folder in this sandbox", workPath)
 		}
+		if work.view() == nil {
+			if err := checkDirectory(p.Dir); err != nil {
+				return nil, err
+			}
+		}
 		if st, err := work.Stat(p.Dir); err != nil || !st.IsDir() {
-			return nil, Invalid("host_directory: must be a folder that exists (got %q)", start.Directory)
+			return nil, InvalidField("host_directory", "must be a folder that exists (got %q)", start.Directory)
 		}
 	}
 	var err error

@@ -67,15 +67,27 @@ func (v *view) open(path string) (int, error) {
 	return unix.Openat2(int(v.dir.Fd()), path, &how)
 }
 
-// bind mounts source of the machine, with all that is mounted below it, on a path of the box. It makes the path where it does
-// not exist, and returns the uppermost name that it has made, or "".
-func (v *view) bind(source, path string, attributes uint64) (made string, err error) {
-	st, err := os.Stat(source)
+// bindPath is bind for a path of the machine that nobody but its administrator may exchange. It follows links.
+func (v *view) bindPath(source, path string, attributes uint64) error {
+	fd, err := unix.Open(source, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
+		return &fs.PathError{Op: "open", Path: source, Err: err}
+	}
+	defer unix.Close(fd) //nolint:errcheck // nothing was written
+	_, err = v.bind(fd, path, attributes)
+	return err
+}
+
+// bind mounts source, an open file or folder of the machine, with all that is mounted below it, on a path of the box. It makes the path
+// where it does not exist, and returns the uppermost name that it has made, or "".
+func (v *view) bind(source int, path string, attributes uint64) (made string, err error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(source, &st); err != nil {
 		return "", err
 	}
+	folder := st.Mode&unix.S_IFMT == unix.S_IFDIR
 	name := strings.TrimPrefix(filepath.Clean(path), "/")
-	if made, err = v.place(name, st.IsDir()); err != nil {
+	if made, err = v.place(name, folder); err != nil {
 		return made, err
 	}
 	target, err := v.root.Open(name)
@@ -83,25 +95,28 @@ func (v *view) bind(source, path string, attributes uint64) (made string, err er
 		return made, err
 	}
 	defer target.Close() //nolint:errcheck // nothing was written
-	return made, bindAt(source, int(target.Fd()), attributes, st.IsDir())
+	if err := bindAt(source, int(target.Fd()), attributes, folder); err != nil {
+		return made, fmt.Errorf("bind %s: %w", path, err)
+	}
+	return made, nil
 }
 
-// bindAt mounts source on an open file or folder.
-func bindAt(source string, target int, attributes uint64, recursive bool) error {
-	flags, at := uint(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC), uint(unix.AT_EMPTY_PATH)
+// bindAt mounts an open file or folder on another one.
+func bindAt(source, target int, attributes uint64, recursive bool) error {
+	flags, at := uint(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH), uint(unix.AT_EMPTY_PATH)
 	if recursive { // a user namespace cannot bind a folder without what is mounted in it
 		flags, at = flags|unix.AT_RECURSIVE, at|unix.AT_RECURSIVE
 	}
-	tree, err := unix.OpenTree(unix.AT_FDCWD, source, flags)
+	tree, err := unix.OpenTree(source, "", flags)
 	if err != nil {
-		return fmt.Errorf("bind %s: %w", source, err)
+		return fmt.Errorf("open_tree: %w", err)
 	}
 	defer unix.Close(tree) //nolint:errcheck // nothing was written
 	if err := unix.MountSetattr(tree, "", at, &unix.MountAttr{Attr_set: attributes, Propagation: unix.MS_PRIVATE}); err != nil {
-		return fmt.Errorf("bind %s: mount_setattr: %w", source, err)
+		return fmt.Errorf("mount_setattr: %w", err)
 	}
 	if err := unix.MoveMount(tree, "", target, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH); err != nil {
-		return fmt.Errorf("bind %s: move_mount: %w", source, err)
+		return fmt.Errorf("move_mount: %w", err)
 	}
 	return nil
 }
