@@ -32,6 +32,11 @@ func Refused(err error) *executor.Failure {
 	return &executor.Failure{Code: executor.Invalid, Phase: executor.PhasePrepare, Field: "requirements_txt", Message: "requirements_txt: " + err.Error()}
 }
 
+// NotPublic says why nothing is fetched from an endpoint ("host:port"). It says the same of every endpoint, so it does not tell what is there.
+func NotPublic(endpoint string) string {
+	return endpoint + " has no public address that can be used over https. Packages come from the package index of the server and from public addresses: put the package on that index, or have the operator open the address"
+}
+
 // WithoutCredentials removes user:password@ from every URL in text.
 func WithoutCredentials(text string) string {
 	var b strings.Builder

@@ -16,14 +16,20 @@ type DriverJob struct {
 	// Requirements are the lines of Normalise.
 	Requirements []string `json:"requirements"`
 	AllowBuilds  bool     `json:"allow_builds"`
-	// Env are the variables of uv and pip.
+	// Env are the variables of uv and pip. The Driver puts its own proxy in the place of the proxies that they name, and uses those itself.
 	Env map[string]string `json:"env"`
+	// Sources are the endpoints ("host:port") of package sources. They are reached whatever their addresses are.
+	Sources []string `json:"sources"`
+	// Closed are prefixes of addresses that are not public. Nothing is fetched from them but from Sources.
+	Closed []string `json:"closed"`
 }
 
 // DriverOutcome is the Driver's standard output. If Failed and Python are empty, the Driver itself failed.
 type DriverOutcome struct {
 	// Failed is the step that failed: tool (there is no installer), venv or install.
 	Failed string
+	// Refused is the first endpoint from which the Driver refused to fetch; empty if there was none.
+	Refused string
 	// Python is the interpreter of the environment, Version its full version.
 	Python, Version string
 	// Tool is what installed the requirements.

@@ -74,6 +74,12 @@ func IndexKey(set map[string]string) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// Places returns the texts of a set of HostVariables that hold URLs of package sources. PyPI is one if no other index is named.
+func Places(set map[string]string) []string {
+	index := cmp.Or(set["UV_DEFAULT_INDEX"], set["UV_INDEX_URL"], "https://pypi.org/simple https://files.pythonhosted.org")
+	return []string{index, set["UV_INDEX"], set["UV_EXTRA_INDEX_URL"], set["UV_FIND_LINKS"]}
+}
+
 // Variables returns the names of all variables that HostVariables may return.
 func Variables() []string { return slices.Clone(passedVariables) }
 

@@ -33,6 +33,8 @@ type Options struct {
 	AllowBuilds bool
 	// Setting is the name of AllowBuilds in the configuration ("backends.uv.allow_builds"), for error messages.
 	Setting string
+	// CheckURL refuses URLs by their host. nil refuses none.
+	CheckURL func(address string) error
 }
 
 // Normalise turns a requirements.txt text into sorted requirement lines without comments and duplicates. Texts with the same
@@ -170,13 +172,16 @@ func directURL(rest string, o Options) error {
 	path, _, _ = strings.Cut(path, "?")
 	switch {
 	case scheme == "https" && strings.HasSuffix(strings.ToLower(path), ".whl"):
-		return nil
 	case !o.AllowBuilds:
 		return fmt.Errorf("the URL must be a wheel over https, unless %s is true", o.Setting)
-	case scheme == "https" || scheme == "git+https" || scheme == "hg+https" || scheme == "bzr+https" || scheme == "svn+https":
+	case scheme == "https", scheme == "git+https": // other tools of version control do not obey a proxy
+	default:
+		return fmt.Errorf("the URL must begin with https:// or git+https://")
+	}
+	if o.CheckURL == nil {
 		return nil
 	}
-	return fmt.Errorf("the URL must use https")
+	return o.CheckURL(address)
 }
 
 // Name returns the normalised name of a package, as lists of resolved packages have it.

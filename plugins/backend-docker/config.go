@@ -21,7 +21,7 @@ type Config struct {
 	DefaultImage string `json:"default_image"`
 	// Images are the images that may be requested ("python", "python:3.*", "registry.example.org/team/*"). * stands for any
 	// characters but a slash, ** for any characters, ? for one. A name without a tag matches every tag and digest; "*" alone
-	// matches every image. DefaultImage is always allowed. Default: the official Python images.
+	// matches every image of a public registry. DefaultImage is always allowed. Default: the official Python images.
 	Images []string `json:"images"`
 	// TrustedImages are the images whose preparations get the credentials of package indexes and proxies, in the form of
 	// Images. DefaultImage is trusted only if an entry matches it. Default: none.

@@ -141,6 +141,9 @@ func (i *images) ensure(ctx context.Context, ref string, progress func(executor.
 // fetch pulls an image.
 func (i *images) fetch(ctx context.Context, r imagename.Ref, progress func(executor.Progress)) (imageInfo, error) {
 	begun := time.Now()
+	if err := i.allow.CheckRegistry(ctx, r); err != nil {
+		return imageInfo{}, err
+	}
 	if err := i.pull(ctx, r, progress); err != nil {
 		return imageInfo{}, err
 	}

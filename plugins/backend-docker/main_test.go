@@ -96,7 +96,7 @@ func section(t testing.TB, more map[string]any) json.RawMessage {
 	}
 	image := dockertest.Python(t)
 	set := map[string]any{
-		"host": dockertest.Host(t), "default_image": image, "images": []string{"*", "*/*", "*/*/*"}, runnerKey: runner, "silence_seconds": 10,
+		"host": dockertest.Host(t), "default_image": image, "images": []string{"*", "*/*", "*/*/*", "127.0.0.1:*/**"}, runnerKey: runner, "silence_seconds": 10,
 	}
 	for k, v := range more {
 		set[k] = v

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/fetchproxy"
 	"github.com/python-executor/python-executor/core/requirements"
 	"github.com/python-executor/python-executor/core/runner"
 )
@@ -36,7 +37,7 @@ const (
 // before it returns, unless another caller waits for it.
 func (i *images) prepare(ctx context.Context, base imageInfo, spec executor.Spec, progress func(executor.Progress)) (imageInfo, *executor.Failure, error) {
 	commands := slices.DeleteFunc(slices.Clone(spec.PreCommands), func(c string) bool { return strings.TrimSpace(c) == "" })
-	lines, err := requirements.Normalise(spec.Requirements, requirements.Options{AllowBuilds: i.settings.allowBuilds, Setting: i.settings.section + ".allow_builds"})
+	lines, err := requirements.Normalise(spec.Requirements, requirements.Options{AllowBuilds: i.settings.allowBuilds, Setting: i.settings.section + ".allow_builds", CheckURL: i.settings.fetches.CheckURL})
 	if err != nil {
 		return imageInfo{}, requirements.Refused(err), nil
 	}
@@ -191,7 +192,7 @@ func (i *images) install(ctx context.Context, n installation, progress func(exec
 	}
 	job, err := json.Marshal(requirements.DriverJob{
 		Base: prepareFolder, Tools: toolsFolder, Requirements: lines, AllowBuilds: i.settings.allowBuilds,
-		Env: settings.forTools(bring.bundle, bring.netrc, links),
+		Env: settings.forTools(bring.bundle, bring.netrc, links), Sources: i.settings.fetches.Sources, Closed: fetchproxy.Closed(),
 	})
 	if err != nil {
 		return prepared{}, err
@@ -227,6 +228,8 @@ func (i *images) install(ctx context.Context, n installation, progress func(exec
 	}
 	words := requirements.Clean(said.String(), prepareFolder)
 	switch {
+	case outcome.Refused != "":
+		return prepared{failure: requirements.Refused(errors.New(requirements.NotPublic(outcome.Refused)))}, nil
 	case outcome.Failed == "install":
 		return prepared{failure: i.installFailure(n, words)}, nil
 	case outcome.Failed == "tool":

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/fetchproxy"
 	"github.com/python-executor/python-executor/core/requirements"
 )
 
@@ -45,6 +46,8 @@ type prepareSettings struct {
 	// bundle is a file of this host with the certificate authorities to trust. netrc is a file with credentials of indexes.
 	// Either may be empty.
 	bundle, netrc string
+	// fetches says what installations may fetch from.
+	fetches fetchproxy.Policy
 	// key identifies the package sources.
 	key string
 	// uv is the path of this host's uv; empty if there is none.
@@ -75,6 +78,7 @@ func newPrepareSettings(c PrepareConfig, section string, host hostSettings) (pre
 		network: c.Network, allowBuilds: c.AllowBuilds, variables: map[string]string{}, proxies: map[string]string{},
 		key: requirements.IndexKey(set), bundle: cmp.Or(c.CACert, set["SSL_CERT_FILE"], requirements.SystemBundle()), netrc: set["NETRC"], uv: hostUV(host),
 	}
+	s.fetches.Sources = fetchproxy.Sources(requirements.Places(set)...)
 	for _, name := range indexVariables {
 		if v := set[name]; v != "" {
 			s.variables[name] = v

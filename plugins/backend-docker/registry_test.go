@@ -171,7 +171,7 @@ func TestAnImageIsPulledOnceForAllWhoWantIt(t *testing.T) {
 	t.Parallel()
 	r := newRegistry(t)
 	r.hold = make(chan struct{})
-	i := testImages(t, "*")
+	i := testImages(t, "127.0.0.1:*/**")
 	name := r.host() + "/app:1"
 	discardImage(t, i, name)
 	var wg, waiting sync.WaitGroup
@@ -225,7 +225,7 @@ func TestAPullThatNobodyWaitsForEnds(t *testing.T) {
 	r := newRegistry(t)
 	r.hold = make(chan struct{})
 	defer close(r.hold)
-	i := testImages(t, "*")
+	i := testImages(t, "127.0.0.1:*/**")
 	ctx, leave := context.WithCancelCause(t.Context())
 	go func() {
 		<-r.asked
@@ -241,7 +241,7 @@ func TestWhyAnImageCannotBePulled(t *testing.T) {
 	t.Parallel()
 	open, closed := newRegistry(t), newRegistry(t)
 	closed.user, closed.password = "someone", "secret"
-	i := testImages(t, "*")
+	i := testImages(t, "127.0.0.1:*/**")
 	for name, c := range map[string]struct {
 		code executor.Code
 		says string
@@ -287,7 +287,7 @@ func TestCredentialsComeFromTheDockerCommandsSettings(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			r := newRegistry(t)
 			r.user, r.password = "someone", "secret"
-			i := testImages(t, "*")
+			i := testImages(t, "127.0.0.1:*/**")
 			name := r.host() + "/app:1"
 			discardImage(t, i, name)
 			if _, err := i.ensure(t.Context(), name, func(executor.Progress) {}); executor.CodeOf(err) != executor.Denied {

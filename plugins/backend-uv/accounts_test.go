@@ -244,7 +244,7 @@ func TestAUIDThatCannotBeClearedIsNotGivenOutAgain(t *testing.T) {
 	}
 	s.give()
 	for range 3 {
-		again, err := b.slots.newSlot(t.Context(), 1000, false, false, b.slots.programUID)
+		again, err := b.slots.newSlot(t.Context(), 1000, slotKind{}, b.slots.programUID)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,7 +22,7 @@ const (
 	cacheSlackFiles = 10000
 )
 
-// overLimit is the cause that cancels a build that exceeds its bounds.
+// overLimit is the cause that cancels a build that exceeds its bounds, or fetches what it must not.
 type overLimit struct{ failure *executor.Failure }
 
 func (o overLimit) Error() string { return o.failure.Message }

@@ -33,8 +33,9 @@ func (p *slots) builderUID(n int) (*uidClaim, error) {
 	return p.ids.take(p.how.uids) // returns the error for a range without a free uid
 }
 
-// builder makes a slot for preparation number n. It has the host's network, because the package index may be private. Codes: as take.
-func (p *slots) builder(ctx context.Context, n int) (*slot, error) {
+// builder makes a slot for preparation number n. It has the network of programs, and besides the port of this host's loopback at which its
+// fetches are served. Codes: as take.
+func (p *slots) builder(ctx context.Context, n int, port uint16) (*slot, error) {
 	p.mu.Lock()
 	if p.isClosed {
 		p.mu.Unlock()
@@ -44,7 +45,7 @@ func (p *slots) builder(ctx context.Context, n int) (*slot, error) {
 	number := p.number
 	p.wg.Add(1) // make calls Done
 	p.mu.Unlock()
-	return p.make(ctx, number, true, false, func() (*uidClaim, error) { return p.builderUID(n) })
+	return p.make(ctx, number, slotKind{network: true, private: p.private, loopback: []uint16{port}}, func() (*uidClaim, error) { return p.builderUID(n) })
 }
 
 // dropBuilder gives a slot of builder back, and reports whether no process of it is left.
@@ -74,9 +75,9 @@ func (p *slots) dropIdle() bool {
 }
 
 // takeBuilder is slots.builder that frees a uid if none is free: it ends an idle slot, or else a warm interpreter.
-func (b *Backend) takeBuilder(ctx context.Context, n int) (*slot, error) {
+func (b *Backend) takeBuilder(ctx context.Context, n int, port uint16) (*slot, error) {
 	for {
-		s, err := b.slots.builder(ctx, n)
+		s, err := b.slots.builder(ctx, n, port)
 		if executor.CodeOf(err) != executor.Exhausted || !b.slots.dropIdle() && !b.endWarm() {
 			return s, err
 		}

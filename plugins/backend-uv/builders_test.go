@@ -76,7 +76,7 @@ func TestABuildTakesTheUIDOfAnIdleSlot(t *testing.T) {
 	}
 	close(p.closed) // a slot that has its uid then starts no runner
 	b := &Backend{slots: p}
-	if _, err := b.takeBuilder(t.Context(), 0); !errors.Is(err, backend.ErrClosed) {
+	if _, err := b.takeBuilder(t.Context(), 0, 1); !errors.Is(err, backend.ErrClosed) {
 		t.Errorf("got %v, want a slot with a uid", err)
 	}
 	if len(p.idle)+len(p.all) > 0 {
@@ -87,7 +87,7 @@ func TestABuildTakesTheUIDOfAnIdleSlot(t *testing.T) {
 		t.Fatalf("the uid of the failed slot was not given back: %+v, %v", c, err)
 	}
 	hold(t, c)
-	if _, err := b.takeBuilder(t.Context(), 0); executor.CodeOf(err) != executor.Exhausted {
+	if _, err := b.takeBuilder(t.Context(), 0, 1); executor.CodeOf(err) != executor.Exhausted {
 		t.Errorf("without an idle slot: %v", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -17,6 +18,8 @@ import (
 
 	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/fetchproxy"
+	"github.com/python-executor/python-executor/core/requirements"
 	"github.com/python-executor/python-executor/core/runner"
 )
 
@@ -34,6 +37,9 @@ type buildSlot struct {
 	// reach lists the files and folders that programs in the build slot use. In a box they may write to temp and packages only.
 	reach []string
 	how   mechanisms
+	// proxy is how programs in the build slot fetch, and the only way where the slot has a private network. refused tells of what it refuses.
+	proxy   *fetchproxy.Proxy
+	refused chan *fetchproxy.Refusal
 	// fresh is the environment before packages were installed.
 	fresh madeByUV
 }
@@ -44,8 +50,21 @@ const stampTick = 20 * time.Millisecond
 // openBuildSlot makes a build slot that fills temp, and gives temp with its content to the build slot's uid. If private is true,
 // the package cache lies in temp.
 func (b *builder) openBuildSlot(ctx context.Context, turn int, temp string, private bool) (_ *buildSlot, err error) {
-	x := &buildSlot{builder: b, temp: temp, private: private, begun: time.Now().Add(-stampTick), packages: filepath.Join(temp, "packages")}
-	if x.slot, err = b.open(ctx, turn); err != nil {
+	x := &buildSlot{
+		builder: b, temp: temp, private: private, begun: time.Now().Add(-stampTick), packages: filepath.Join(temp, "packages"),
+		refused: make(chan *fetchproxy.Refusal, 1),
+	}
+	x.proxy, err = fetchproxy.Listen(fetchproxy.Options{Policy: b.fetches, Upstream: b.index.upstream, OnRefusal: func(r *fetchproxy.Refusal) {
+		select {
+		case x.refused <- r:
+		default: // the first one will do
+		}
+	}})
+	if err != nil {
+		return nil, err
+	}
+	if x.slot, err = b.open(ctx, turn, x.proxy.Address().Port()); err != nil {
+		x.proxy.Close()
 		return nil, err
 	}
 	x.how = x.slot.how
@@ -115,6 +134,7 @@ func chownAll(dir string, uid, gid int) error {
 // close ends the processes in the build slot and gives its slot and its package cache back. It reports whether no process is left.
 func (x *buildSlot) close() bool {
 	clean := x.builder.drop(x.slot)
+	x.proxy.Close()
 	if x.cacheLock != nil {
 		x.cacheLock.Close()
 	}
@@ -132,12 +152,22 @@ const buildShares = 512
 func (x *buildSlot) run(ctx context.Context, network bool, env map[string]string, said io.Writer, argv ...string) (executor.Result, *executor.Failure, error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
+	if network {
+		own := env
+		env = x.proxy.Environment()
+		for name, value := range own {
+			if _, ours := env[name]; !ours {
+				env[name] = value
+			}
+		}
+	}
 	watching := make(chan struct{})
 	watch, stop := context.WithCancelCause(ctx)
 	go func() {
 		defer close(watching)
 		x.watch(watch, end)
 	}()
+	refusals := x.endOnRefusal(watch, end)
 	start := runner.Start{
 		ExecutionID: "prepare", Command: argv, Env: env, Path: defaultPath, Network: network || x.how.User && !x.how.Box,
 		Reach: x.reaches(argv, env), Writable: []string{x.temp, x.packages},
@@ -149,6 +179,7 @@ func (x *buildSlot) run(ctx context.Context, network bool, env map[string]string
 	result, err := x.slot.conn.Run(ctx, start, runner.RunInput{}, backend.Output{Stdout: said, Stderr: said})
 	stop(nil)
 	<-watching
+	refusals()
 	if failure := over(context.Cause(ctx)); failure != nil {
 		return result, failure, nil
 	}
@@ -164,6 +195,24 @@ func (x *buildSlot) run(ctx context.Context, network bool, env map[string]string
 		}
 	}
 	return result, nil, err
+}
+
+// endOnRefusal ends a program when the proxy refuses an address: uv would ask again for seconds. The returned function waits until that is over.
+func (x *buildSlot) endOnRefusal(ctx context.Context, end context.CancelCauseFunc) (wait func()) {
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		select {
+		case r := <-x.refused:
+			end(overLimit{requirements.Refused(r)})
+		case <-ctx.Done():
+			select {
+			case r := <-x.refused: // the program ended because of it
+				end(overLimit{requirements.Refused(r)})
+			default:
+			}
+		}
+	})
+	return wg.Wait
 }
 
 // reaches lists the files and folders that a program uses: those of the build slot, and those that its arguments and its

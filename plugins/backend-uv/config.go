@@ -59,6 +59,7 @@ type Config struct {
 	Network string `json:"network"`
 	// NetworkOpen lists prefixes of addresses, such as 10.1.0.0/16, that programs with a private network reach besides public
 	// addresses. An address of the host itself needs a prefix of its full length. The host's loopback cannot be opened.
+	// Requirements may be fetched from these addresses, too, over https.
 	NetworkOpen []string `json:"network_open"`
 	// WritableDirectories lists folders of the host. A program may change a HostDirectory that is or lies below one of them. In a box
 	// every other HostDirectory is read-only. Without a box the rights of the program's user decide. Default: none.
@@ -73,8 +74,8 @@ type Config struct {
 	// recently used environments are removed. Default 20 GiB.
 	CacheBytes int64 `json:"cache_bytes"`
 	// AllowBuilds lets requirements be built from source distributions and version control. A build executes code of the package.
-	// The code has a network, sees the credentials of the index, and has the limits below. Default false: only wheels are
-	// installed, and none of their code is executed.
+	// The code has the network of programs with one, sees the credentials of the index, and has the limits below. Default false: only
+	// wheels are installed, and none of their code is executed.
 	AllowBuilds bool `json:"allow_builds"`
 	// PrepareMemoryBytes limits the memory for the preparation of one environment: uv, package builds, and the bytecode compiler.
 	// Default 2 GiB.

@@ -16,6 +16,8 @@ import (
 
 	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/fetchproxy"
+	"github.com/python-executor/python-executor/core/runner/network"
 )
 
 // parallelBuilds is how many environments a backend prepares at once. Each has its own bounds. Further builds wait.
@@ -30,8 +32,11 @@ type builder struct {
 	cache  *cache
 	tool   *uvTool
 	index  index
-	// open makes a slot that no program gets. It prefers the uid that is number n from the end of the range.
-	open func(ctx context.Context, n int) (*slot, error)
+	// fetches says what preparations may fetch from.
+	fetches fetchproxy.Policy
+	// open makes a slot that no program gets, and in which port of this host's loopback is reached. It prefers the uid that is number n from
+	// the end of the range.
+	open func(ctx context.Context, n int, port uint16) (*slot, error)
 	// drop gives a slot of open back and reports whether no process of it is left.
 	drop func(*slot) bool
 	// turns has the numbers 0 to parallelBuilds-1 that no build uses. A build takes one while it runs.
@@ -49,6 +54,8 @@ func newBuilder(base context.Context, b *Backend) *builder {
 		Group: backend.NewGroup[*executor.Failure](base), name: b.name, config: b.config, cache: b.cache, tool: b.tool, index: b.tool.index,
 		open: b.takeBuilder, drop: b.slots.dropBuilder, turns: turns, log: b.log,
 	}
+	made.fetches.Sources = b.tool.index.sources
+	made.fetches.Ranges, _ = network.ParseRanges(b.config.NetworkOpen) // they were checked with the configuration
 	b.tool.enclose = made.enclose
 	return made
 }

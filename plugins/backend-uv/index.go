@@ -2,10 +2,12 @@ package uvbackend
 
 import (
 	"cmp"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
 
+	"github.com/python-executor/python-executor/core/fetchproxy"
 	"github.com/python-executor/python-executor/core/requirements"
 )
 
@@ -24,6 +26,9 @@ type index struct {
 	key string
 	// shown is the index's address without credentials, for users.
 	shown string
+	// sources are the endpoints of the index and of the other places of packages. upstream chooses the proxy of this host for a URL.
+	sources  []string
+	upstream func(*url.URL) (*url.URL, error)
 }
 
 // hostIndex reads the index settings: backends.uv.index_url, else uv's own variables, else pip's variables, else pip.conf. The
@@ -31,6 +36,7 @@ type index struct {
 func hostIndex(indexURL, home string, env func(string) string) index {
 	set := requirements.HostVariables(indexURL, home, env)
 	x := index{uv: variables(set), key: requirements.IndexKey(set)}
+	x.upstream = fetchproxy.Upstream(set)
 	x.shown = requirements.WithoutCredentials(cmp.Or(set["UV_DEFAULT_INDEX"], set["UV_INDEX_URL"], "https://pypi.org/simple"))
 
 	forPip := map[string]string{}
@@ -47,6 +53,7 @@ func hostIndex(indexURL, home string, env func(string) string) index {
 			forPip["PIP_INDEX_URL"] = v
 		}
 	}
+	x.sources = fetchproxy.Sources(append(requirements.Places(set), forPip["PIP_INDEX_URL"], forPip["PIP_EXTRA_INDEX_URL"], forPip["PIP_FIND_LINKS"])...)
 	// pip runs with another home, so variables name the files that it would find in the user's home.
 	if netrc := set["NETRC"]; netrc != "" {
 		forPip["NETRC"] = netrc

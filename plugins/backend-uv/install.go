@@ -59,7 +59,11 @@ func (b *builder) install(ctx context.Context, x *buildSlot, program uvProgram, 
 	case result.Status == executor.StatusOutOfMemory:
 		return b.tooMuchMemory("installing the requirements", ""), nil
 	}
-	return requirements.Classify(said), nil
+	f := requirements.Classify(said)
+	if trouble := x.proxy.Trouble(); f.Code == executor.Unavailable && trouble != nil {
+		f.Message += "\n" + requirements.WithoutCredentials(trouble.Error())
+	}
+	return f, nil
 }
 
 // environ returns the environment of uv. If packages may be built, their code sees it.

@@ -334,7 +334,7 @@ func TestASlotThatCannotBeMadeIsGivenBack(t *testing.T) {
 		n := p.number
 		p.wg.Add(1)
 		p.mu.Unlock()
-		return p.make(t.Context(), n, false, false, p.programUID)
+		return p.make(t.Context(), n, slotKind{}, p.programUID)
 	}
 	awaittest.Until(t, "the runners that are started in advance", func() bool {
 		all, busy := p.counts()

@@ -134,7 +134,7 @@ func forkOf(start runner.Start) string {
 
 // normalise returns the normalised lines of a requirements text, or the reason why this backend refuses the text.
 func (b *Backend) normalise(text string) ([]string, *executor.Failure) {
-	lines, err := requirements.Normalise(text, requirements.Options{AllowBuilds: b.config.AllowBuilds, Setting: "backends.uv.allow_builds"})
+	lines, err := requirements.Normalise(text, requirements.Options{AllowBuilds: b.config.AllowBuilds, Setting: "backends.uv.allow_builds", CheckURL: b.builder.fetches.CheckURL})
 	if err != nil {
 		return nil, requirements.Refused(err)
 	}

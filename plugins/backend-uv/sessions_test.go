@@ -359,7 +359,7 @@ func TestWhatIsReadyGivesWay(t *testing.T) {
 	b := openBackend(t, map[string]any{"run_as": "61200-61203"})
 	open(t, b, "ctx-1", executor.Spec{})
 	warmOnes(b)
-	builder, err := b.takeBuilder(t.Context(), 0)
+	builder, err := b.takeBuilder(t.Context(), 0, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,16 +32,15 @@ const runnerPatience = 8 * time.Second
 
 // slot is a resident runner with a uid, a folder and control groups of its own.
 type slot struct {
-	dir     string
-	how     mechanisms
-	network bool // programs may have a network; in a box each Start decides
-	private bool // the network is not the host's
-	open    []string
-	uid     *uidClaim
-	groups  sandbox.Cgroups
-	conn    *runner.Conn
-	cmd     *exec.Cmd
-	stderr  *runnerStderr
+	dir string
+	how mechanisms
+	slotKind
+	open   []string
+	uid    *uidClaim
+	groups sandbox.Cgroups
+	conn   *runner.Conn
+	cmd    *exec.Cmd
+	stderr *runnerStderr
 	// exited is closed when the runner process has ended.
 	exited chan struct{}
 	idle   *time.Timer // guarded by slots.mu
@@ -52,6 +51,14 @@ type slot struct {
 	fork string
 	ids  *uidPool
 	log  *slog.Logger
+}
+
+// slotKind is what distinguishes slots from their start on.
+type slotKind struct {
+	network bool // programs may have a network; in a box each Start decides
+	private bool // the network is not the host's
+	// loopback lists ports of this host's loopback that programs with a private network reach.
+	loopback []uint16
 }
 
 // program is the command of runner processes: the embedded runner, or else this program.
@@ -110,7 +117,7 @@ func (s *slot) config(m mechanisms, reach []string) runner.Config {
 		NetworkNamespace: m.Network || m.Box, InNetworkNamespace: m.User && !m.Box && !s.network,
 	}
 	if s.private {
-		c.PrivateNetwork, c.NetworkOpen = true, s.open
+		c.PrivateNetwork, c.NetworkOpen, c.NetworkLoopback = true, s.open, s.loopback
 	}
 	if own := os.TempDir(); public(own) {
 		c.Private = []string{own}
@@ -290,9 +297,9 @@ func (n *runnerStderr) tail() string {
 var _ io.Writer = (*runnerStderr)(nil)
 
 // newSlot makes the folder, the uid and the groups of slot number n and starts its runner.
-func (p *slots) newSlot(ctx context.Context, n int, network, private bool, claim func() (*uidClaim, error)) (*slot, error) {
+func (p *slots) newSlot(ctx context.Context, n int, k slotKind, claim func() (*uidClaim, error)) (*slot, error) {
 	s := &slot{
-		how: p.how, dir: filepath.Join(p.claim.dir, strconv.Itoa(n)), network: network, private: private, open: p.open,
+		how: p.how, dir: filepath.Join(p.claim.dir, strconv.Itoa(n)), slotKind: k, open: p.open,
 		stderr: newRunnerStderr(p.log, p.notes), ids: p.ids, log: p.log,
 	}
 	fail := func(err error) (*slot, error) {

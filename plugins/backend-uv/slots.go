@@ -145,7 +145,7 @@ func (p *slots) takeNow(ctx context.Context, network bool, fork string) (s *slot
 		case err != nil:
 			return nil, false, err
 		case s == nil:
-			if s, err = p.make(ctx, n, network, p.private, p.programUID); s != nil {
+			if s, err = p.make(ctx, n, slotKind{network: network, private: p.private}, p.programUID); s != nil {
 				s.fork = fork
 			}
 			return s, true, err
@@ -219,7 +219,7 @@ func (p *slots) addLocked() {
 	number := p.number
 	p.wg.Add(1) // make calls Done
 	p.wg.Go(func() {
-		s, err := p.make(context.Background(), number, !p.how.offByDefault(), p.private, p.programUID)
+		s, err := p.make(context.Background(), number, slotKind{network: !p.how.offByDefault(), private: p.private}, p.programUID)
 		p.mu.Lock()
 		p.adding = false
 		p.mu.Unlock()
@@ -232,9 +232,9 @@ func (p *slots) addLocked() {
 }
 
 // make starts slot number n and watches its runner. pop or builder has added make to p.wg.
-func (p *slots) make(ctx context.Context, n int, network, private bool, claim func() (*uidClaim, error)) (*slot, error) {
+func (p *slots) make(ctx context.Context, n int, k slotKind, claim func() (*uidClaim, error)) (*slot, error) {
 	defer p.wg.Done()
-	s, err := p.newSlot(ctx, n, network, private, claim)
+	s, err := p.newSlot(ctx, n, k, claim)
 	if err != nil {
 		return nil, err
 	}

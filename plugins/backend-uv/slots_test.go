@@ -179,7 +179,7 @@ func TestASlotWithTheForkServerOfAProgramIsPreferred(t *testing.T) {
 // TestASlotIsInTheNetworkOfItsProgram holds for runners in a user namespace without a box. Elsewhere each program has a network of its own.
 func TestASlotIsInTheNetworkOfItsProgram(t *testing.T) {
 	t.Parallel()
-	p := &slots{how: mechanisms{User: true}, idle: []*slot{{network: true}, {network: false}}}
+	p := &slots{how: mechanisms{User: true}, idle: []*slot{{slotKind: slotKind{network: true}}, {}}}
 	if with, without := p.next(true, ""), p.next(false, ""); with != 0 || without != 1 {
 		t.Errorf("programs get the slots %d with a network and %d without, want 0 and 1", with, without)
 	}
@@ -269,7 +269,7 @@ func TestARunnersConfigurationFollowsFromTheMechanisms(t *testing.T) {
 		{"a user without a box whose programs have a network", mechanisms{User: true, Tmpfs: true}, true, false, false},
 		{"nothing", mechanisms{}, true, false, false},
 	} {
-		got := (&slot{dir: "/work/1", network: c.network, open: []string{"10.0.0.0/8"}}).config(c.how, nil)
+		got := (&slot{dir: "/work/1", slotKind: slotKind{network: c.network}, open: []string{"10.0.0.0/8"}}).config(c.how, nil)
 		wrong := got.NetworkNamespace != c.own || got.InNetworkNamespace != c.inside || got.Tmpfs != c.how.Tmpfs || got.Box != c.how.Box
 		if wrong || got.PrivateNetwork || len(got.NetworkOpen) > 0 || got.OwnUID {
 			t.Errorf("%s: %+v", c.name, got)
@@ -279,7 +279,7 @@ func TestARunnersConfigurationFollowsFromTheMechanisms(t *testing.T) {
 	if public(os.TempDir()) {
 		temp = []string{os.TempDir()}
 	}
-	got := (&slot{private: true, open: []string{"10.0.0.0/8"}, uid: &uidClaim{uid: 61299}}).config(mechanisms{}, nil)
+	got := (&slot{slotKind: slotKind{private: true}, open: []string{"10.0.0.0/8"}, uid: &uidClaim{uid: 61299}}).config(mechanisms{}, nil)
 	if !got.PrivateNetwork || !slices.Equal(got.NetworkOpen, []string{"10.0.0.0/8"}) || got.UID != 61299 || got.GID != 61299 || !got.OwnUID || !slices.Equal(got.Private, temp) {
 		t.Errorf("a slot with a uid and a network of its own: %+v", got)
 	}

@@ -75,7 +75,7 @@ func TestAProcessThatIsNotOursSurvivesAndItsUIDIsLeftOut(t *testing.T) {
 
 	made := func(n int) *slot {
 		t.Helper()
-		s, err := b.slots.newSlot(t.Context(), n, false, false, b.slots.programUID)
+		s, err := b.slots.newSlot(t.Context(), n, slotKind{}, b.slots.programUID)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -101,6 +101,7 @@ func boxed(t *testing.T, b *Backend, w *wheelhouse, wheel []byte) *uvTool {
 	tool := fetching(t, w, wheel)
 	tool.dir = b.tool.dir
 	tool.enclose = b.tool.enclose
+	b.builder.fetches.Sources = tool.index.sources
 	return tool
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -31,6 +32,8 @@ type wheelhouse struct {
 	// first and last are the times of the first and the last request.
 	first, last time.Time
 	files       map[string]map[string][]byte // project → file name → content
+	// links are further links on the page of a project.
+	links map[string]string
 	// hold, if not nil, delays every wheel until it is closed.
 	hold chan struct{}
 	// asked is closed when the first wheel is requested.
@@ -65,6 +68,9 @@ func (w *wheelhouse) serve(out http.ResponseWriter, in *http.Request) {
 	var project map[string][]byte
 	if len(parts) >= 2 && parts[0] == "simple" {
 		project = w.files[parts[1]]
+		if w.links[parts[1]] != "" && project == nil {
+			project = map[string][]byte{}
+		}
 	}
 	w.mu.Unlock()
 	switch {
@@ -74,6 +80,9 @@ func (w *wheelhouse) serve(out http.ResponseWriter, in *http.Request) {
 		out.Header().Set("Content-Type", "text/html")
 		for name, content := range project {
 			fmt.Fprintf(out, "<a href=\"/simple/%s/%s#sha256=%x\">%s</a>\n", parts[1], name, sha256.Sum256(content), name)
+		}
+		if link := w.links[parts[1]]; link != "" {
+			fmt.Fprintf(out, "<a href=%q>%s</a>\n", link, path.Base(link))
 		}
 	default:
 		w.askedOnce.Do(func() { close(w.asked) })

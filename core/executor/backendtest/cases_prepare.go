@@ -21,6 +21,7 @@ func prepareRules() []rule {
 		{"BE-52", "python_version selects an interpreter of that minor version, or is refused", pythonVersion},
 		{"BE-53", "a broken input stream is an error of Run, not a Failure of the user", brokenSource},
 		{"BE-54", "a failing pre_command is a Failure of phase prepare, code invalid, with the command, its exit code and its output", commandFails},
+		{"BE-59", "a requirement at an address that is not public fails in phase prepare as invalid, without a connection, and whatever is there", closedAddresses},
 	}
 }
 

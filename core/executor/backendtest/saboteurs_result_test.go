@@ -3,6 +3,9 @@ package backendtest_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
+	"regexp"
 	"strings"
 	"time"
 
@@ -78,6 +81,18 @@ func resultSaboteurs() []saboteur {
 		{
 			does: "takes the user's bad requirement for a failure of its own", breaks: []string{"BE-51"},
 			hook: failureAsError("cannot be resolved"),
+		},
+		{
+			does: "tells an open port from a closed one", breaks: []string{"BE-59"},
+			hook: changeResult(func(job executor.Job, r *executor.Result) {
+				if address := regexp.MustCompile(`127\.0\.0\.1:\d+`).FindString(job.Spec.Requirements); address != "" {
+					conn, err := net.Dial("tcp4", address)
+					if err == nil {
+						err = conn.Close()
+					}
+					r.Failure.Message += fmt.Sprint(err)
+				}
+			}),
 		},
 		{
 			does: "keeps to itself what a pre_command said", breaks: []string{"BE-54"},

@@ -125,7 +125,7 @@ func commandFailure(n int, command string) *executor.Failure {
 }
 
 // install resolves Requirements and runs PreCommands ("true" works, anything else fails; see failingCommand).
-// Requirements: "no-such-package…" cannot be resolved; "slow-package" takes an hour.
+// Requirements: "no-such-package…" cannot be resolved; "slow-package" takes an hour; URLs are refused.
 func (r *run) install() ([]string, *executor.Failure) {
 	for n, command := range r.job.Spec.PreCommands {
 		r.feed.put(r.killed.Done(), executor.Progress{Phase: executor.PhasePrepare, Message: command})
@@ -167,6 +167,11 @@ func parseRequirement(line string) (string, *executor.Failure) {
 	line = strings.TrimSpace(line)
 	if line == "" {
 		return "", nil
+	}
+	if strings.Contains(line, "://") { // none is fetched
+		f := failure(executor.PhasePrepare, executor.Invalid, "requirement %q has no public address", line)
+		f.Field = "requirements_txt"
+		return "", f
 	}
 	name, version, pinned := strings.Cut(line, "==")
 	name = strings.TrimSpace(name)

@@ -287,6 +287,8 @@ func (p *preparation) install(ctx context.Context) (*executor.Failure, error) {
 	}
 	words := requirements.Clean(said.String(), base)
 	switch {
+	case outcome.Refused != "":
+		return requirements.Refused(errors.New(requirements.NotPublic(outcome.Refused))), nil
 	case outcome.Failed == "install":
 		return requirements.Classify(words), nil
 	case outcome.Failed == "tool":
@@ -314,7 +316,7 @@ func ending(r executor.Result) string {
 func (p *preparation) driverJob(base string) ([]byte, error) {
 	cfg := p.in.Config
 	tools := filepath.Join(base, "tools")
-	d := requirements.DriverJob{Base: base, Tools: tools, Requirements: p.in.Requirements, AllowBuilds: p.in.AllowBuilds, Env: map[string]string{}}
+	d := requirements.DriverJob{Base: base, Tools: tools, Requirements: p.in.Requirements, AllowBuilds: p.in.AllowBuilds, Env: map[string]string{}, Sources: p.in.Sources, Closed: p.in.Closed}
 	for name, value := range p.in.InstallEnv {
 		d.Env[name] = value
 	}

@@ -81,6 +81,9 @@ type Prepare struct {
 	AllowBuilds bool `json:"allow_builds,omitempty"`
 	// InstallEnv are the variables of the installer: indexes, proxies. The runner adds those that name ca.pem and netrc.
 	InstallEnv map[string]string `json:"install_env,omitempty"`
+	// Sources and Closed say what the installer may fetch from (requirements.DriverJob).
+	Sources []string `json:"sources,omitempty"`
+	Closed  []string `json:"closed,omitempty"`
 	// PythonVersion is the minor version that the image must have; empty: any.
 	PythonVersion string `json:"python_version,omitempty"`
 	// Path is the PATH of the commands. The default is that of the runner, which is the image's.

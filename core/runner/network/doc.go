@@ -13,7 +13,8 @@
 // Ranges are what programs may reach: public addresses, and prefixes that the configuration opens. An address of the host
 // itself is refused, also a public one, unless a prefix of its full length is open. DNS works with the host's resolv.conf: Network
 // answers at the addresses of its servers, by asking the host's servers. An answer with an address that programs may not reach
-// comes without addresses. ICMP and other protocols are dropped.
+// comes without addresses. ICMP and other protocols are dropped. Options.Loopback lends single ports of the host's loopback, for a proxy that
+// the host serves there.
 //
 // One flow: a program connects to 203.0.113.7:443. The kernel holds its SYN, and readQueue gets it. admit makes a link and
 // starts serve. dial checks the address, asks the Policy and connects. settle lets the SYN go on to the listener. accept hands

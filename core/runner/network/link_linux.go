@@ -146,6 +146,28 @@ func (n *Network) accept(listener net.Listener) {
 	}
 }
 
+// forward passes the connections of a listener of Options.Loopback on to the same port of the host's loopback.
+func (n *Network) forward(listener net.Listener) {
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			if n.ctx.Err() != nil {
+				return
+			}
+			continue // as in accept
+		}
+		inside := conn.(*net.TCPConn) //nolint:forcetypeassert // a TCP listener
+		n.wg.Go(func() {
+			outside, err := new(net.Dialer).DialContext(n.ctx, "tcp", addrPort(inside.LocalAddr()).String())
+			if err != nil {
+				reset(inside)
+				return
+			}
+			n.pipes.relayStream(n.ctx, inside, outside.(*net.TCPConn)) //nolint:forcetypeassert // tcp was dialed
+		})
+	}
+}
+
 func addrPort(a net.Addr) netip.AddrPort {
 	p := a.(*net.TCPAddr).AddrPort() //nolint:forcetypeassert // of a TCP connection
 	return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())

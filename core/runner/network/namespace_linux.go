@@ -69,13 +69,15 @@ type sockets struct {
 	// The resolver answers at every address at which the host's resolv.conf has a DNS server.
 	resolverUDP []net.PacketConn
 	resolverTCP []net.Listener
+	// loopback listens at Options.Loopback.
+	loopback []net.Listener
 }
 
 func (s *sockets) close() {
 	if s.queue != nil {
 		_ = s.queue.Close()
 	}
-	for _, l := range append(s.resolverTCP, s.listeners[:]...) {
+	for _, l := range slices.Concat(s.resolverTCP, s.loopback, s.listeners[:]) {
 		if l != nil {
 			_ = l.Close()
 		}
@@ -85,8 +87,8 @@ func (s *sockets) close() {
 	}
 }
 
-// open prepares the calling thread's network namespace. resolvers are where DNS is answered.
-func (s *sockets) open(resolvers []netip.AddrPort) error {
+// open prepares the calling thread's network namespace. resolvers are where DNS is answered, loopback is Options.Loopback.
+func (s *sockets) open(resolvers []netip.AddrPort, loopback []uint16) error {
 	if err := setAddresses(unix.AF_INET, insideIPv4, relayIPv4); err != nil {
 		return err
 	}
@@ -108,10 +110,21 @@ func (s *sockets) open(resolvers []netip.AddrPort) error {
 			return err
 		}
 	}
+	for _, port := range loopback {
+		l, err := listen(unix.SOCK_STREAM, onLoopback(port), false)
+		if err != nil {
+			return err
+		}
+		s.loopback = append(s.loopback, l)
+	}
 	if s.queue, err = openQueue(); err != nil {
 		return err
 	}
 	return loadRuleset(resolvers)
+}
+
+func onLoopback(port uint16) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port)
 }
 
 func (s *sockets) resolver(at netip.AddrPort) error {

@@ -39,6 +39,8 @@ type Options struct {
 	MaxConnections int
 	// MaxFlows bounds flows of datagrams. The default is 256.
 	MaxFlows int
+	// Loopback lists TCP ports of the host's 127.0.0.1 that programs reach at their own 127.0.0.1. Only who serves there decides who may use them.
+	Loopback []uint16
 	// ResolvConf names the file that names the host's DNS servers. Programs have a copy of it: Network answers at the servers'
 	// addresses that it has when Open is called, and asks those that it has at the time of a question. The default is
 	// /etc/resolv.conf.
@@ -93,7 +95,7 @@ func Open(fd int, o Options) (*Network, error) {
 	}
 	n := &Network{options: o, namespace: inside, names: newNames(), pipes: newPipes(), links: map[flow]*link{}, counts: map[byte]int{}}
 	n.ctx, n.stop = context.WithCancelCause(context.Background())
-	if err := inside.do(func() error { return n.sockets.open(resolvers(o.ResolvConf)) }); err != nil {
+	if err := inside.do(func() error { return n.sockets.open(resolvers(o.ResolvConf), o.Loopback) }); err != nil {
 		n.sockets.close()
 		inside.leave()
 		return nil, err
@@ -103,6 +105,9 @@ func Open(fd int, o Options) (*Network, error) {
 		if l != nil {
 			n.wg.Go(func() { n.accept(l) })
 		}
+	}
+	for _, l := range n.sockets.loopback {
+		n.wg.Go(func() { n.forward(l) })
 	}
 	for _, c := range n.sockets.resolverUDP {
 		n.wg.Go(func() { n.resolveUDP(c.(*net.UDPConn)) }) //nolint:forcetypeassert // a UDP socket
@@ -182,13 +187,17 @@ func (n *Network) control(_, address string, raw syscall.RawConn) error {
 }
 
 // permit returns why no program may reach a, or nil.
-func (n *Network) permit(a netip.Addr) error {
+func (n *Network) permit(a netip.Addr) error { return n.options.Ranges.Check(a) }
+
+// Check returns why a may not be reached, or nil: it is not public and not open, or it is an address of the network namespace of the calling
+// process.
+func (r Ranges) Check(a netip.Addr) error {
 	a = a.Unmap().WithZone("")
-	if !n.options.Ranges.Public(a) {
+	if !r.Public(a) {
 		return refusal{fmt.Errorf("%s is not a public address, and not in an open range", a)}
 	}
 	for _, reached := range []netip.Addr{a, translated(a)} {
-		if n.options.Ranges.opensExactly(reached) {
+		if r.opensExactly(reached) {
 			continue
 		}
 		own, err := ownAddress(reached)

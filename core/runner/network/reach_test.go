@@ -114,6 +114,25 @@ func TestLoopbackIsTheNamespacesOwn(t *testing.T) {
 	}
 }
 
+// TestAPortOfTheHostsLoopbackIsLent has the port of an echo on the host. The other addresses of the loopback stay the namespace's own.
+func TestAPortOfTheHostsLoopbackIsLent(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, Options{Loopback: []uint16{networktest.HostPort}})
+	for range 2 {
+		if got, err := said(p.connect, "tcp", "127.0.0.1:8080"); got != "hello" {
+			t.Error(got, err)
+		}
+	}
+	for _, address := range []string{"127.0.0.1:8081", "127.0.0.2:8080", "[::1]:8080"} {
+		if _, err := p.connect("tcp", address); !errors.Is(err, unix.ECONNREFUSED) {
+			t.Errorf("connect to %s: %v", address, err)
+		}
+	}
+	if _, err := p.connect("tcp", networktest.HostIPv4+":8080"); !errors.Is(err, unix.EHOSTUNREACH) {
+		t.Errorf("an address of the host: %v", err)
+	}
+}
+
 func TestAProgramDoesNotReachTheSocketsOfTheRelay(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, Options{})

@@ -46,6 +46,8 @@ type Config struct {
 	// NetworkOpen lists prefixes, such as 10.1.0.0/16, that programs reach besides public addresses. An address of the host
 	// itself needs a prefix of its full length.
 	NetworkOpen []string `json:"network_open,omitempty"`
+	// NetworkLoopback lists TCP ports of the host's 127.0.0.1 that programs with a private network reach at their own 127.0.0.1.
+	NetworkLoopback []uint16 `json:"network_loopback,omitempty"`
 	// OwnUID says that no other process of the machine has UID, so processes may be counted (RLIMIT_NPROC) and killed by it.
 	OwnUID bool `json:"own_uid,omitempty"`
 	// Silence is how long the runner goes on without a host, and holds the Result and the Artifacts of the last Execution for a

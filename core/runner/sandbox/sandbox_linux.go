@@ -118,7 +118,7 @@ func (b *Sandbox) ownNetwork() error {
 	if err != nil {
 		return fmt.Errorf("network namespace: %w", err)
 	}
-	n, err := network.Open(fd, network.Options{Ranges: ranges, UID: b.Config.UID, GID: b.Config.GID})
+	n, err := network.Open(fd, network.Options{Ranges: ranges, Loopback: b.Config.NetworkLoopback, UID: b.Config.UID, GID: b.Config.GID})
 	if err != nil {
 		return fmt.Errorf("way out of the network namespace: %w", errors.Join(err, unix.Close(fd)))
 	}

@@ -2,6 +2,8 @@
 package imagename
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -11,6 +13,7 @@ import (
 	"github.com/distribution/reference"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/fetchproxy"
 	"github.com/python-executor/python-executor/core/requirements"
 )
 
@@ -67,8 +70,13 @@ func (r Ref) Registry() string {
 // Pattern is one entry of a list of images. * stands for any characters but a slash, ** for any characters, ? for one. A
 // pattern without a tag matches every tag and digest. A pattern with a tag matches only requests for that tag without a digest:
 // a tag beside a digest says nothing about the image. A pattern may name a digest.
+//
+// A pattern that names no registry, because wildcards stand in its place, matches public registries only: requests would otherwise choose
+// what the daemon connects to.
 type Pattern struct {
 	repository, tag, digest *regexp.Regexp
+	// anyRegistry reports whether only wildcards stand in the place of the registry.
+	anyRegistry bool
 }
 
 // ParsePattern parses an entry of a list of images; "*" means every image.
@@ -100,7 +108,8 @@ func ParsePattern(text string) (Pattern, error) {
 		}
 		repository = "docker.io/" + rest
 	}
-	p := Pattern{repository: glob(repository)}
+	registry, _, _ := strings.Cut(repository, "/")
+	p := Pattern{repository: glob(repository), anyRegistry: strings.Trim(registry, "*?") == ""}
 	if hasTag {
 		p.tag = glob(tag)
 	}
@@ -120,7 +129,7 @@ func glob(text string) *regexp.Regexp {
 }
 
 func (p Pattern) matches(r Ref) bool {
-	if !p.repository.MatchString(r.Repository) {
+	if !p.repository.MatchString(r.Repository) || p.anyRegistry && (fetchproxy.Policy{}).CheckURL("https://"+r.Registry()) != nil {
 		return false
 	}
 	switch {
@@ -151,6 +160,11 @@ func NewList(entries []string, setting string) (List, error) {
 // Has reports whether a pattern of the list matches r.
 func (l List) Has(r Ref) bool {
 	return slices.ContainsFunc(l, func(p Pattern) bool { return p.matches(r) })
+}
+
+// Names reports whether a pattern of the list matches r and names its registry.
+func (l List) Names(r Ref) bool {
+	return slices.ContainsFunc(l, func(p Pattern) bool { return !p.anyRegistry && p.matches(r) })
 }
 
 // AllowList holds which images may be used.
@@ -185,7 +199,19 @@ func (a AllowList) Check(name string) (Ref, error) {
 	if a.patterns.Has(r) {
 		return r, nil
 	}
-	return Ref{}, executor.FieldErrorf(executor.Denied, "docker_image", "%s is not among the images that may be used here (%s)", r.Familiar(), a.setting)
+	return Ref{}, executor.FieldErrorf(executor.Denied, "docker_image", "%s is not among the images that may be used here (%s; a registry without a public address must be named there)", r.Familiar(), a.setting)
+}
+
+// CheckRegistry looks up the registry of an image that Check has allowed. It refuses one that has no public address, unless the list names it.
+// A registry that this host does not know is left to the daemon. Codes: denied (field docker_image).
+func (a AllowList) CheckRegistry(ctx context.Context, r Ref) error {
+	if r == a.always || a.patterns.Names(r) {
+		return nil
+	}
+	if refused, ok := errors.AsType[*fetchproxy.Refusal]((fetchproxy.Policy{}).Check(ctx, r.Registry())); ok {
+		return executor.FieldErrorf(executor.Denied, "docker_image", "the registry of %s must have a public address, or be named in %s (%s)", r.Familiar(), a.setting, refused.Host)
+	}
+	return nil
 }
 
 // pythonTag matches the tag of an official image and captures its minor version: 3.12 of 3.12.1-slim.

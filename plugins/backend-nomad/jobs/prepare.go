@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/fetchproxy"
 	"github.com/python-executor/python-executor/core/requirements"
 	"github.com/python-executor/python-executor/core/runner/job"
 )
@@ -29,6 +30,7 @@ func (p preparation) needed() bool { return len(p.commands) > 0 || len(p.lines) 
 func (b *Backend) preparation(spec executor.Spec) (preparation, *executor.Failure) {
 	lines, err := requirements.Normalise(spec.Requirements, requirements.Options{
 		AllowBuilds: b.config.Prepare.AllowBuilds, Setting: "backends." + b.name + ".job.prepare.allow_builds",
+		CheckURL: b.fetches().CheckURL,
 	})
 	if err != nil {
 		return preparation{}, requirements.Refused(err)
@@ -51,7 +53,7 @@ func (b *Backend) prepareFiles(j executor.Job, p preparation) ([]inputFile, erro
 	variables, bundle := b.sources()
 	want := job.Prepare{
 		ExecutionID: j.ID, Config: job.DefaultConfig(), Folder: preparedFolder, Commands: p.commands, CommandEnv: proxies(variables),
-		Requirements: p.lines, AllowBuilds: b.config.Prepare.AllowBuilds, InstallEnv: variables, PythonVersion: j.Spec.PythonVersion,
+		Requirements: p.lines, AllowBuilds: b.config.Prepare.AllowBuilds, InstallEnv: variables, Sources: b.fetches().Sources, Closed: fetchproxy.Closed(), PythonVersion: j.Spec.PythonVersion,
 		Limits: b.prepareLimits(j.Limits), Network: true, Protect: protected,
 	}
 	raw, err := json.Marshal(want)
@@ -67,6 +69,12 @@ func (b *Backend) prepareFiles(j executor.Job, p preparation) ([]inputFile, erro
 		return nil, executor.Errorf(executor.Unavailable, "certificate authorities of preparations: %w", err)
 	}
 	return append(list, inputFile{job.BundleFile, bytes.NewReader(content)}), nil
+}
+
+// fetches says what installations may fetch from.
+func (b *Backend) fetches() fetchproxy.Policy {
+	variables, _ := b.sources()
+	return fetchproxy.Policy{Sources: fetchproxy.Sources(requirements.Places(variables)...)}
 }
 
 // proxyVariables are the variables that commands get, too.

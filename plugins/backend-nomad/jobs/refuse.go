@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -38,12 +39,15 @@ func (b *Backend) refuse(job executor.Job) error {
 }
 
 // image returns the image of a Spec. Codes: invalid, denied.
-func (b *Backend) image(spec executor.Spec) (string, error) {
+func (b *Backend) image(ctx context.Context, spec executor.Spec) (string, error) {
 	name, err := imagename.Choose(spec.Image, spec.PythonVersion, b.config.DefaultImage)
 	if err != nil {
 		return "", err
 	}
 	ref, err := b.images.Check(name)
+	if err == nil {
+		err = b.images.CheckRegistry(ctx, ref)
+	}
 	if err != nil {
 		return "", err
 	}

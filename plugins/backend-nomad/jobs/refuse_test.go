@@ -53,7 +53,7 @@ func TestTheImageOfAJobIsOnTheListAndHasItsPython(t *testing.T) {
 		{"", "", "python:3.12-slim", ""}, {"", "3.11", "python:3.11-slim", ""}, {"docker.io/library/python:3.9", "", "python:3.9", ""},
 		{"python:3.9", "3.11", "", executor.Invalid}, {"alpine", "", "", executor.Denied},
 	} {
-		got, err := b.image(executor.Spec{Image: c.image, PythonVersion: c.python})
+		got, err := b.image(t.Context(), executor.Spec{Image: c.image, PythonVersion: c.python})
 		if got != c.want || executor.CodeOf(err) != c.code {
 			t.Errorf("%q with Python %q: %q, %v", c.image, c.python, got, err)
 		}

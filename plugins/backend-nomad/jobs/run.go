@@ -55,7 +55,7 @@ type execution struct {
 // Run implements executor.Backend. A job that exists already, because an earlier process died after it made the job, is followed from its
 // beginning: nothing is run twice.
 func (b *Backend) Run(ctx context.Context, job executor.Job, sink executor.Sink) (executor.Result, error) {
-	image, err := b.image(job.Spec)
+	image, err := b.image(ctx, job.Spec)
 	if refused := b.refuse(job); refused != nil {
 		return executor.Result{}, refused
 	}
