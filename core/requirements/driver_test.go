@@ -82,9 +82,9 @@ func refusals(t *testing.T, sources []string, lines ...string) (refused []string
 	cmd := exec.CommandContext(t.Context(), "python3", "-I", "-c", proxy+fmt.Sprintf(`
 child, sources, closed, env = None, %s, [ipaddress.ip_network(n) for n in ("127.0.0.1/32", "10.0.0.0/8", "::/16")], {}
 names, lookup = {"inside.test": "127.0.0.1", "mixed.test": "127.0.0.2 127.0.0.1", "public.test": "127.0.0.2"}, socket.getaddrinfo
-def known(host, port, **more):
+def known(host, port, *args, **more):
     if host == "nothing.invalid": raise socket.gaierror("no such host")
-    return [found for address in names.get(host, host).split() for found in lookup(address, port, **more)]
+    return [found for address in names.get(host, host).split() for found in lookup(address, port, *args, **more)]
 socket.getaddrinfo = known
 proxies = fetches(env)
 os.environ.update(env)
