@@ -45,17 +45,22 @@ func Until(t T, what string, cond func() bool) {
 func UntilNil(t T, what string, try func() error) {
 	t.Helper()
 	bound := boundOf(t)
-	end := time.Now().Add(bound)
-	for pause := time.Millisecond; ; pause = min(pause*3/2, 50*time.Millisecond) {
+	for begin := time.Now(); ; {
 		err := try()
 		if err == nil {
 			return
 		}
-		if time.Now().After(end) {
+		if time.Since(begin) > bound {
 			t.Fatalf("%s did not happen within %s: %v\n%s", what, bound, err, evidence())
 		}
-		time.Sleep(pause)
+		pauseSince(begin)
 	}
+}
+
+// pauseSince sleeps before the next look: an eighth of what the wait has lasted, because a look at a daemon or at all processes costs
+// a processor tens of milliseconds.
+func pauseSince(begin time.Time) {
+	time.Sleep(min(max(time.Since(begin)/8, time.Millisecond), time.Second))
 }
 
 type notYet struct{}
@@ -126,8 +131,8 @@ func Never(t T, what string, cond func() bool, until func()) {
 
 // None waits until list returns nothing, and returns nil. After Bound it returns what is left, for a suite that says itself what is wrong.
 func None[V any](list func() []V) []V {
-	for end := time.Now().Add(Bound); ; time.Sleep(20 * time.Millisecond) {
-		if left := list(); len(left) == 0 || time.Now().After(end) {
+	for begin := time.Now(); ; pauseSince(begin) {
+		if left := list(); len(left) == 0 || time.Since(begin) > Bound {
 			return left
 		}
 	}
@@ -151,16 +156,18 @@ func Blocked(frames ...string) bool {
 func Settled(t T, what string, value func() int64) int64 {
 	t.Helper()
 	const looks, pause = 5, 20 * time.Millisecond
-	highest, still := value(), 0
-	Until(t, "the end of the growth of "+what, func() bool {
+	highest, still, bound := value(), 0, boundOf(t)
+	for begin := time.Now(); still < looks; {
+		if time.Since(begin) > bound {
+			t.Fatalf("%s still grows after %s: %d\n%s", what, bound, highest, evidence())
+		}
 		time.Sleep(pause)
 		if v := value(); v > highest {
 			highest, still = v, 0
-			return false
+		} else {
+			still++
 		}
-		still++
-		return still == looks
-	})
+	}
 	return highest
 }
 
