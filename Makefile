@@ -33,7 +33,7 @@ check: bin/gate ## two minutes, as any user: lint and unit tests of what changed
 	@exec bin/gate check
 
 .PHONY: test
-test: bin/gate ## the gate: everything that must pass before a change is taken; PART="core cli" runs some of its parts (docs/testing.md)
+test: bin/gate ## the gate: everything that must pass before a change is taken; PART="core cli" runs some of its parts, LOOPS=4 all beside busy loops (docs/testing.md)
 	@exec bin/gate test $(PART)
 
 .PHONY: test-long

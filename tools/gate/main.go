@@ -39,6 +39,7 @@ const usage = `usage: gate COMMAND
 
 func run() int {
 	_ = os.Unsetenv(supervised) // a part may run gates of its own
+	_ = os.Unsetenv("LOOPS")
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	command := ""
@@ -80,6 +81,9 @@ func test(ctx context.Context, dir string, names []string) error {
 	r, err := newRunner(dir)
 	if err != nil {
 		return err
+	}
+	if wantedLoops != "" {
+		r.first = besideLoops
 	}
 	err = r.all(ctx, chosen)
 	if len(names) == 0 {
@@ -127,11 +131,7 @@ func load(ctx context.Context, dir string, names []string) error {
 	if err != nil {
 		return err
 	}
-	r.goOn = true
-	r.first = func() (func(), error) {
-		fmt.Printf("beside %d busy loops:\n", loops())
-		return startLoad(loops())
-	}
+	r.goOn, r.first = true, besideLoops
 	first := r.all(ctx, chosen)
 	if _, err := exec.LookPath("strace"); err != nil {
 		return errors.Join(first, errors.New("strace is missing: nothing was run with slow system calls"))

@@ -25,31 +25,31 @@ const daemons = `go build -o bin/daemons ./tests/cmd/daemons && exec bin/daemons
 // parts is the suite. The seconds were measured on two quiet processors (docs/testing.md).
 var parts = []Part{
 	// What other parts need. It is made once per machine, or when its pins change.
-	{Name: "build", Tier: Gate, Command: []string{"make", "--no-print-directory", "build"}, Uses: "cpu:200", Seconds: 15, Builds: product},
-	{Name: "nomad", Tier: Gate, Command: []string{"sh", "-c", "[ $(id -u) != 0 ] || tools/nomad.sh"}, Uses: "cpu:200", Seconds: 1, Inputs: []string{"tools/nomad.sh", "tools/nomad/"}},
-	{Name: "consul", Tier: Gate, Command: []string{"tools/consul.sh"}, Uses: "cpu:200", Seconds: 1, Inputs: []string{"tools/consul.sh", "tools/consul/"}},
+	{Name: "build", Tier: Gate, Command: []string{"make", "--no-print-directory", "build"}, Uses: "cpu:200", Seconds: 10, Builds: product},
+	{Name: "nomad", Tier: Gate, Command: []string{"sh", "-c", "[ $(id -u) != 0 ] || tools/nomad.sh"}, Uses: "cpu:200", Seconds: 1000, Inputs: []string{"tools/nomad.sh", "tools/nomad/"}},
+	{Name: "consul", Tier: Gate, Command: []string{"tools/consul.sh"}, Uses: "cpu:200", Seconds: 1000, Inputs: []string{"tools/consul.sh", "tools/consul/"}},
 	// One Docker daemon and one cluster of Nomad for all parts, where this machine can run them.
-	{Name: "daemons", Tier: Gate, Command: []string{"sh", "-c", daemons}, Serves: true, Uses: "cpu:50", After: []string{"nomad"}, Seconds: 20, Inputs: agentTools},
+	{Name: "daemons", Tier: Gate, Command: []string{"sh", "-c", daemons}, Serves: true, Uses: "cpu:50", After: []string{"nomad"}, Seconds: 10, Inputs: agentTools},
 
 	// The parts that run programs under other uids, or look at the whole machine, run one after another.
-	{Name: "runner", Tier: Gate, Dir: "core", Test: []string{"-race", "./runner"}, Uses: "uids:1 cpu:80", After: afterBuild, Seconds: 120, Real: true},
-	{Name: "backend-uv", Tier: Gate, Dir: "plugins/backend-uv", Test: []string{"-tags=embedrunner", "./..."}, Uses: "uids:1 cpu:80", After: afterBuild, Seconds: 170, Real: true, Builds: product},
-	{Name: "backend-docker", Tier: Gate, Dir: "plugins/backend-docker", Test: []string{"./..."}, Uses: "docker:1 cpu:50", After: afterDaemons, Seconds: 170, Real: true, Builds: product, Inputs: agentTools},
-	{Name: "end-to-end", Tier: Gate, Dir: "tests", Test: []string{"./..."}, Uses: "uids:1 docker:1 nomad:1 cpu:50", After: afterAgents, Seconds: 150, Real: true, Builds: product, Inputs: endToEnd},
-	{Name: "backend-nomad", Tier: Gate, Dir: "plugins/backend-nomad", Test: []string{"./..."}, Uses: "nomad:1 cpu:60", After: afterAgents, Seconds: 60, Real: true, Builds: product, Inputs: agentTools},
-	{Name: "sdk-python", Tier: Gate, Command: []string{"tools/sdk-python.sh", "test"}, Uses: "cpu:100", After: afterBuild, Seconds: 50, Real: true, Builds: product, Inputs: sdkPython},
+	{Name: "runner", Tier: Gate, Dir: "core", Test: []string{"-race", "./runner"}, Uses: "uids:1 cpu:70", After: afterBuild, Seconds: 400, Real: true},
+	{Name: "backend-uv", Tier: Gate, Dir: "plugins/backend-uv", Test: []string{"-tags=embedrunner", "./..."}, Uses: "uids:1 cpu:80", After: afterBuild, Seconds: 250, Real: true, Builds: product},
+	{Name: "backend-docker", Tier: Gate, Dir: "plugins/backend-docker", Test: []string{"./..."}, Uses: "docker:1 cpu:60", After: afterDaemons, Seconds: 380, Real: true, Builds: product, Inputs: agentTools},
+	{Name: "end-to-end", Tier: Gate, Dir: "tests", Test: []string{"./..."}, Uses: "uids:1 docker:1 nomad:1 cpu:60", After: afterAgents, Seconds: 250, Real: true, Builds: product, Inputs: endToEnd},
+	{Name: "backend-nomad", Tier: Gate, Dir: "plugins/backend-nomad", Test: []string{"./..."}, Uses: "nomad:1 cpu:60", After: afterAgents, Seconds: 200, Real: true, Builds: product, Inputs: agentTools},
+	{Name: "sdk-python", Tier: Gate, Command: []string{"tools/sdk-python.sh", "test"}, Uses: "cpu:90", After: afterBuild, Seconds: 110, Real: true, Builds: product, Inputs: sdkPython},
 
-	{Name: "core", Tier: Gate, Dir: "core", Test: []string{"./..."}, Except: pure, Uses: "cpu:120", After: afterBuild, Seconds: 60, Inputs: coreFiles},
-	{Name: "saboteurs", Tier: Gate, Dir: "core", Test: []string{"./executor/backendtest"}, Uses: "cpu:100", After: afterBuild, Seconds: 45, Inputs: coreFiles},
+	{Name: "core", Tier: Gate, Dir: "core", Test: []string{"./..."}, Except: pure, Uses: "cpu:120", After: afterBuild, Seconds: 70, Inputs: coreFiles},
+	{Name: "saboteurs", Tier: Gate, Dir: "core", Test: []string{"./executor/backendtest"}, Uses: "cpu:50", After: afterBuild, Seconds: 120, Inputs: coreFiles},
 	{Name: "rules", Tier: Gate, Dir: "core", Test: []string{"-run=^TestTheGateRunsEachRule$", "./executor/backendtest"}, Env: []string{"PYEXEC_TEST_RULES_END=1"}, Uses: "cpu:50", After: []string{"saboteurs", "backend-uv", "backend-docker", "backend-nomad"}, Seconds: 2},
-	{Name: "frontend-mcp", Tier: Gate, Dir: "plugins/frontend-mcp", Test: []string{"./..."}, Uses: "cpu:100", After: afterBuild, Seconds: 25},
-	{Name: "frontends-http", Tier: Gate, Dir: "frontends/http", Test: []string{"./..."}, Uses: "cpu:100", After: afterBuild, Seconds: 45, Inputs: wireData},
-	{Name: "sdk-go", Tier: Gate, Dir: "sdk/go", Test: []string{"./..."}, Uses: "cpu:100", After: afterBuild, Seconds: 15, Inputs: wireData},
-	{Name: "cli", Tier: Gate, Dir: "cli", Test: []string{"./..."}, Uses: "cpu:100", After: afterBuild, Seconds: 40, Inputs: cliFiles},
-	{Name: "lint", Tier: Gate, Command: []string{"tools/lint.sh"}, Uses: "cpu:150", Seconds: 60, Inputs: everyGoFile},
+	{Name: "frontend-mcp", Tier: Gate, Dir: "plugins/frontend-mcp", Test: []string{"./..."}, Uses: "cpu:100", After: afterBuild, Seconds: 20},
+	{Name: "frontends-http", Tier: Gate, Dir: "frontends/http", Test: []string{"./..."}, Uses: "cpu:100", After: afterBuild, Seconds: 25, Inputs: wireData},
+	{Name: "sdk-go", Tier: Gate, Dir: "sdk/go", Test: []string{"./..."}, Uses: "cpu:100", After: afterBuild, Seconds: 10, Inputs: wireData},
+	{Name: "cli", Tier: Gate, Dir: "cli", Test: []string{"./..."}, Uses: "cpu:100", After: afterBuild, Seconds: 35, Inputs: cliFiles},
+	{Name: "lint", Tier: Gate, Command: []string{"tools/lint.sh"}, Uses: "cpu:130", Seconds: 120, Inputs: everyGoFile},
 	{Name: "generated", Tier: Gate, Command: []string{"tools/generate.sh", "--check"}, Uses: "cpu:100", Seconds: 2, Inputs: []string{"core/executor/wire/", "tools/"}},
-	{Name: "sabotage", Tier: Gate, Dir: "tools/gate", Test: []string{"-run=^TestASabotagedTreeIsRed$", "."}, Env: []string{"GOWORK=off", "PYEXEC_GATE_SABOTAGE=1"}, Uses: "cpu:100", After: afterDaemons, Seconds: 30},
-	{Name: "gate", Tier: Gate, Dir: "tools/gate", Test: []string{"./..."}, Env: []string{"GOWORK=off"}, Uses: "cpu:100", Seconds: 6},
+	{Name: "sabotage", Tier: Gate, Dir: "tools/gate", Test: []string{"-run=^TestASabotagedTreeIsRed$", "."}, Env: []string{"GOWORK=off", "PYEXEC_GATE_SABOTAGE=1"}, Uses: "cpu:100", After: afterDaemons, Seconds: 35},
+	{Name: "gate", Tier: Gate, Dir: "tools/gate", Test: []string{"./..."}, Env: []string{"GOWORK=off"}, Uses: "cpu:100", Seconds: 25},
 
 	// The long parts. Each is the part of the gate of the same name, whole: with what needtest.Long leaves out of the gate, with the
 	// race detector, and with the floors of coverage.
