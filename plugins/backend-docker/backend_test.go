@@ -43,9 +43,9 @@ except OSError as e:
 // TestInfoDoesNotSayForEverThatTheDefaultImageCannotBeUsed: its registry may have been out of reach when the backend started.
 func TestInfoDoesNotSayForEverThatTheDefaultImageCannotBeUsed(t *testing.T) {
 	t.Parallel()
-	python := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	python := openBackend(t, nil)
 	name := "127.0.0.1:9/late-" + strings.ToLower(random()) + ":1" // no registry listens there
-	b := openBackend(t, map[string]any{"default_image": name, "pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	b := openBackend(t, map[string]any{"default_image": name})
 	unusable := func() bool {
 		info, err := b.Info(t.Context())
 		if err != nil {

@@ -27,20 +27,23 @@ func TestConformance(t *testing.T) {
 	index := newWheelhouse(t)
 	index.probe()
 	options := section(t, map[string]any{
-		"silence_seconds": 20, "images": []string{"pyexec-test"}, "prepare": map[string]any{"index_url": index.url(t)},
+		"silence_seconds": 20, "pool": map[string]any{"min_idle": 1, "sessions": 1}, "images": []string{"pyexec-test"}, "prepare": map[string]any{"index_url": index.url(t)},
 	})
-	law := instance(t)
 	t.Cleanup(func() { nothingLeft(t, processInstance, options) })
 	forgetPrepared(t, openBackend(t, nil))
-	h := harness(t, law, options)
+	backendtest.RunShares(t, shares, backendtest.AroundTheRunner(), func(t *testing.T) backendtest.Harness { return harness(t, options) })
+	h := harness(t, options, processInstance)
 	h.Process = func(t *testing.T) *plugintest.Plugin { return plugintest.Process(t, "docker", options) }
-	h.Options.Leftovers = func() []string { return lastingLeftovers(t, law, processInstance) }
-	h.Lanes = []backendtest.LaneRules{{Lane: backendtest.LaneDirect}, backendtest.SecondWire, backendtest.SecondProcess}
+	h.Lanes = []backendtest.LaneRules{backendtest.SecondWire, backendtest.SecondProcess}
 	backendtest.Run(t, h)
 }
 
-// harness returns the harness of an installation of this backend with these options.
-func harness(t *testing.T, law string, options json.RawMessage) backendtest.Harness {
+// shares are parts of the law that run at the same time, because an Execution waits for the daemon most of its time.
+const shares = 3
+
+// harness returns the harness of an installation of this backend with these options. Leftovers of more installations count, too.
+func harness(t *testing.T, options json.RawMessage, more ...string) backendtest.Harness {
+	law := instance(t)
 	dir := t.TempDir()
 	var last *Backend
 	start := func(t *testing.T) *Backend {
@@ -69,6 +72,7 @@ func harness(t *testing.T, law string, options json.RawMessage) backendtest.Harn
 		Options: backendtest.Options{
 			Image:       dockertest.Python(t),
 			Requirement: backendtest.Requirement{Text: "pyexec-probe<2", Import: "pyexec_probe", Version: "1.2.3", Resolved: "pyexec-probe==1.2.3"},
+			Leftovers:   func() []string { return lastingLeftovers(t, append(more, law)...) },
 		},
 	}
 }

@@ -56,7 +56,6 @@ func TestConformanceOnGVisor(t *testing.T) {
 	options := section(t, map[string]any{
 		"runtime": dockertest.GVisor(t), "images": []string{"pyexec-test"}, "prepare": map[string]any{"index_url": index.url(t)},
 		// A container on gVisor serves only one set of limits, and takes a second of CPU time to start. So the pool is empty.
-		"pool": map[string]any{"min_idle": 0, "sessions": 0},
 	})
 	forgetPrepared(t, openBackend(t, nil))
 	var only []string
@@ -67,14 +66,14 @@ func TestConformanceOnGVisor(t *testing.T) {
 			only = append(only, rule[0])
 		}
 	}
-	h := harness(t, instance(t), options)
+	h := harness(t, options)
 	h.Options.Only = only
 	backendtest.Run(t, h)
 }
 
 func TestOnGVisorTheKernelIsAnotherAndTheProgramAsElsewhere(t *testing.T) {
 	t.Parallel()
-	b := openBackend(t, map[string]any{"runtime": dockertest.GVisor(t), "pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	b := openBackend(t, map[string]any{"runtime": dockertest.GVisor(t)})
 	info, err := b.Info(t.Context())
 	if err != nil || info.Capabilities.Isolation != executor.IsolationVM || !slices.ContainsFunc(info.Warnings, func(w string) bool { return strings.Contains(w, "gVisor") }) {
 		t.Errorf("%v; %+v", err, info)
@@ -110,7 +109,7 @@ print(refused(os.kill, 1, signal.SIGKILL), refused(os.open, "/proc/1/fd/0", os.O
 func TestOnGVisorWhatTheKernelKillsIsOutOfMemory(t *testing.T) {
 	needtest.Long(t, "out of memory without gVisor, and one program on gVisor")
 	t.Parallel()
-	b := openBackend(t, map[string]any{"runtime": dockertest.GVisor(t), "pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	b := openBackend(t, map[string]any{"runtime": dockertest.GVisor(t)})
 	for name, c := range map[string]struct {
 		kill func(container containerInfo) error
 		full bool
@@ -188,10 +187,10 @@ func (b *Backend) imageOf(t *testing.T) string {
 // TestWhatCannotStartSaysSoAtOnce: if the runner does not work, an Execution fails at once with the reason.
 func TestWhatCannotStartSaysSoAtOnce(t *testing.T) {
 	t.Parallel()
-	b := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	b := openBackend(t, nil)
 	for name, program := range map[string]string{"a runner that ends": "#!/usr/bin/python3\nimport sys\nsys.exit('this runner cannot be')\n", "a runner that is none": "nothing to execute"} {
 		t.Run(name, func(t *testing.T) {
-			ill := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}, runnerKey: fileOf(t, program)})
+			ill := openBackend(t, map[string]any{runnerKey: fileOf(t, program)})
 			_, err := ill.Run(awaittest.Context(t), job(executor.Spec{Code: "print(1)"}), &journal{})
 			if executor.CodeOf(err) != executor.Unimplemented || !strings.Contains(fmt.Sprint(err), "no container can run programs on this daemon") {
 				t.Errorf("%v", err)

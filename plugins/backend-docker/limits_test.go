@@ -80,7 +80,7 @@ func TestAWarmContainerGetsEveryLimitOfItsExecution(t *testing.T) {
 // TestLimitsThatHoldNoInterpreterAreInvalid: a retry would fail as well.
 func TestLimitsThatHoldNoInterpreterAreInvalid(t *testing.T) {
 	t.Parallel()
-	b := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	b := openBackend(t, nil)
 	small := job(executor.Spec{Code: "print(1)"})
 	small.Limits.MemoryBytes = 1 << 20
 	if _, err := b.Run(t.Context(), small, &journal{}); executor.CodeOf(err) != executor.Invalid || !ofField(err, "config.memory_mb") {
@@ -109,14 +109,14 @@ func TestLimitsThatHoldNoInterpreterAreInvalid(t *testing.T) {
 	}
 	t.Run("a session", func(t *testing.T) { sandboxed(t, b) })
 	t.Run("a session on gVisor", func(t *testing.T) {
-		sandboxed(t, openBackend(t, map[string]any{"runtime": dockertest.GVisor(t), "pool": map[string]any{"min_idle": 0, "sessions": 0}}))
+		sandboxed(t, openBackend(t, map[string]any{"runtime": dockertest.GVisor(t)}))
 	})
 }
 
 // TestMemoryBeyondTheLimitInASessionIsOutOfMemory in the interpreter, and in a command of the session.
 func TestMemoryBeyondTheLimitInASessionIsOutOfMemory(t *testing.T) {
 	t.Parallel()
-	b := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	b := openBackend(t, nil)
 	const hog = "x = bytearray(400 << 20)"
 	for name, spec := range map[string]executor.Spec{"the interpreter": {Code: hog}, "a command": {Command: []string{"python3", "-c", hog}}} {
 		s := executor.Session{ID: "ctx_" + random(), Language: executor.LanguagePython, Limits: job(spec).Limits}

@@ -97,6 +97,7 @@ func section(t testing.TB, more map[string]any) json.RawMessage {
 	image := dockertest.Python(t)
 	set := map[string]any{
 		"host": dockertest.Host(t), "default_image": image, "images": []string{"*", "*/*", "*/*/*", "127.0.0.1:*/**"}, runnerKey: runner, "silence_seconds": 10,
+		"pool": map[string]any{"min_idle": 0, "sessions": 0}, // a container costs half a second of a processor
 	}
 	for k, v := range more {
 		set[k] = v

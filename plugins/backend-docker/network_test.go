@@ -20,7 +20,7 @@ import (
 
 func TestProgramsWithANetworkDoNotReachThisMachine(t *testing.T) {
 	t.Parallel()
-	b := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	b := openBackend(t, nil)
 	needtest.Need(t, b.networks.iptables != nil, needtest.Root, "this process cannot change the firewall: "+b.networks.why)
 	var lc net.ListenConfig
 	l, err := lc.Listen(t.Context(), "tcp4", "0.0.0.0:0")

@@ -18,7 +18,7 @@ import (
 // program, and then it may kill the runner.
 func TestAContainerWhoseMemoryIsFullOfFilesIsOutOfMemory(t *testing.T) {
 	t.Parallel()
-	b := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	b := openBackend(t, nil)
 	for range 3 {
 		j := job(executor.Spec{Code: `
 import os
@@ -43,7 +43,7 @@ for folder in ["/dev/shm", "/tmp"]:
 // then removes, so the container may be gone when the backend queries it.
 func TestARunnerThatIsEndedForItsContainersMemoryIsOutOfMemory(t *testing.T) {
 	t.Parallel()
-	b := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	b := openBackend(t, nil)
 	image, err := b.images.ensure(t.Context(), b.config.DefaultImage, nothing)
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +88,7 @@ func TestARunnerThatIsEndedForItsContainersMemoryIsOutOfMemory(t *testing.T) {
 // TestASessionWhoseContainerRanOutOfMemorySaysSo during any call, and afterwards.
 func TestASessionWhoseContainerRanOutOfMemorySaysSo(t *testing.T) {
 	t.Parallel()
-	id, dir, options := instance(t), t.TempDir(), section(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	id, dir, options := instance(t), t.TempDir(), section(t, nil)
 	start := func() *Backend {
 		b, err := testFactory(t.Context(), plugin.Configure{Name: "docker", Instance: id, DataDir: dir, Options: options})
 		if err != nil {
@@ -181,7 +181,7 @@ func TestASessionWhoseContainerRanOutOfMemorySaysSo(t *testing.T) {
 // TestMemoryInAContainerIsTheContainers: a limit of the address space would refuse programs that only reserve it.
 func TestMemoryInAContainerIsTheContainers(t *testing.T) {
 	t.Parallel()
-	b := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	b := openBackend(t, nil)
 	code := "import resource; print(resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY)"
 	s := executor.Session{ID: "ctx-" + random(), Language: executor.LanguagePython, Limits: job(executor.Spec{}).Limits}
 	if _, err := b.OpenSession(t.Context(), s); err != nil {

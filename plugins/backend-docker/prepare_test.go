@@ -194,7 +194,7 @@ func TestACommandThatNeverEndsIsOutOfTime(t *testing.T) {
 
 func TestAPreparationThatTimesOutBeforeItsContainerSaysSo(t *testing.T) {
 	t.Parallel()
-	b := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	b := openBackend(t, nil)
 	b.images.settings.timeout = time.Millisecond
 	for name, spec := range map[string]executor.Spec{"commands": {PreCommands: []string{"true " + t.Name()}}, "requirements": {Requirements: "pyexec-never-made"}} {
 		spec.Code = "print('ran')"
@@ -207,7 +207,7 @@ func TestAPreparationThatTimesOutBeforeItsContainerSaysSo(t *testing.T) {
 // TestAPreparationThatIsKilledIsNotTheCommandsFault: the kill was requested from the daemon.
 func TestAPreparationThatIsKilledIsNotTheCommandsFault(t *testing.T) {
 	t.Parallel()
-	b := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	b := openBackend(t, nil)
 	for name, kill := range map[string]func(id string) error{
 		"killed":  func(id string) error { return b.daemon.api.ContainerKill(t.Context(), id, "KILL") },
 		"removed": func(id string) error { return b.daemon.remove(t.Context(), id) },

@@ -131,8 +131,8 @@ func TestOfAnotherInstallationOnlyLeftoversAreRemoved(t *testing.T) {
 
 func TestTheReaperLeavesOtherInstallationsAlone(t *testing.T) {
 	t.Parallel()
-	a := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
-	b := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	a := openBackend(t, nil)
+	b := openBackend(t, nil)
 	image, err := a.images.ensure(t.Context(), a.config.DefaultImage, nothing)
 	if err != nil {
 		t.Fatal(err)
@@ -218,7 +218,7 @@ func TestOfVolumesAndNetworksOnlyLeftoversAreRemoved(t *testing.T) {
 
 // TestWhatAKilledInstallationLeavesIsTakenByAnother: a killed installation may have no later life.
 func TestWhatAKilledInstallationLeavesIsTakenByAnother(t *testing.T) { // not parallel: backends of other tests would remove the leftovers
-	b := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	b := openBackend(t, nil)
 	dead := "dead.4194304999.1." + processNumbers()
 	for boot, left := range map[string]bool{dead: false, newBoot(): true} {
 		other := t.Name() + "-other-" + random()
@@ -251,7 +251,7 @@ func TestWhatAKilledInstallationLeavesIsTakenByAnother(t *testing.T) { // not pa
 // TestALaterLifeMakesTheVolumeItsOwn: other installations would take the volume of an ended life for a leftover.
 func TestALaterLifeMakesTheVolumeItsOwn(t *testing.T) {
 	t.Parallel()
-	b := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	b := openBackend(t, nil)
 	labels := map[string]string{labelInstance: b.place.Instance, labelBoot: "dead.4194304999.1." + processNumbers()}
 	if _, err := b.daemon.createVolume(t.Context(), b.place.Volume, labels); err != nil {
 		t.Fatal(err)

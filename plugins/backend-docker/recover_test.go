@@ -141,7 +141,7 @@ func TestAProgramOutlivesAKillOfItsPlugin(t *testing.T) {
 // TestAResultIsThereUntilItIsRemoved: a client that received it may have died before writing it to a log.
 func TestAResultIsThereUntilItIsRemoved(t *testing.T) {
 	t.Parallel()
-	options := section(t, map[string]any{"silence_seconds": 60, "pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	options := section(t, map[string]any{"silence_seconds": 60})
 	kill := func(t *testing.T, id, dir string) (first executor.Backend, die func() executor.Backend) {
 		p := process(t, id, dir, options)
 		return p.Backend, func() executor.Backend {
@@ -220,7 +220,7 @@ func TestAResultIsThereUntilItIsRemoved(t *testing.T) {
 
 func TestAResultThatNobodyRemovesGoesInTime(t *testing.T) {
 	t.Parallel()
-	b := openBackend(t, map[string]any{"silence_seconds": 600, "pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	b := openBackend(t, map[string]any{"silence_seconds": 600})
 	ids := make([]string, 3)
 	for i := range ids {
 		b.results.max = 2
@@ -263,7 +263,7 @@ func TestAResultThatNobodyRemovesGoesInTime(t *testing.T) {
 // TestAnotherAttemptTakesThePlaceOfTheOneBefore also if the earlier attempt was not removed.
 func TestAnotherAttemptTakesThePlaceOfTheOneBefore(t *testing.T) {
 	t.Parallel()
-	b := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	b := openBackend(t, nil)
 	j := job(executor.Spec{Code: "print(1)"})
 	for range 2 {
 		if r, err := b.Run(t.Context(), j, &journal{}); err != nil || r.Status != executor.StatusSucceeded {
@@ -303,7 +303,7 @@ func TestWhatNobodyAttachesToEndsByItself(t *testing.T) {
 	r := begin(t, first.Backend, executor.Spec{Code: "import time; print('up', flush=True); time.sleep(3600)"}, "up")
 	first.Kill()
 	<-r.ended
-	next := process(t, id, dir, section(t, map[string]any{"silence_seconds": silence, "pool": map[string]any{"min_idle": 0, "sessions": 0}}))
+	next := process(t, id, dir, section(t, map[string]any{"silence_seconds": silence}))
 	if _, err := next.Backend.Info(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -315,7 +315,7 @@ func TestWhatNobodyAttachesToEndsByItself(t *testing.T) {
 
 func TestRemoveEndsWhatAnEarlierLifeHasLeft(t *testing.T) {
 	t.Parallel()
-	id, dir, options := instance(t), t.TempDir(), section(t, map[string]any{"silence_seconds": 600, "pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	id, dir, options := instance(t), t.TempDir(), section(t, map[string]any{"silence_seconds": 600})
 	first := process(t, id, dir, options)
 	r := begin(t, first.Backend, executor.Spec{Code: "import time; print('up', flush=True); time.sleep(3600)"}, "up")
 	first.Kill()
@@ -392,7 +392,7 @@ func removeRunner(t *testing.T, b *Backend) {
 
 func TestTheRunnersVolumeIsFilledAgainWhenSomebodyHasRemovedIt(t *testing.T) {
 	t.Parallel()
-	b := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	b := openBackend(t, nil)
 	succeeds(t, b, executor.Spec{Code: "print(1)"})
 	b.cleaner.wait()
 	removeRunner(t, b)
@@ -488,7 +488,7 @@ func TestAnEmbeddedBackendEndsWhatRuns(t *testing.T) {
 
 func TestWhatWaitsEndsByItselfWhenThePluginIsKilled(t *testing.T) {
 	t.Parallel() // the test mostly waits
-	id, options := instance(t), section(t, map[string]any{"silence_seconds": 5})
+	id, options := instance(t), section(t, map[string]any{"silence_seconds": 5, "pool": map[string]any{"min_idle": 2, "sessions": 3}})
 	p := process(t, id, t.TempDir(), options)
 	succeeds(t, p.Backend, executor.Spec{Code: "print(1)"})
 	// Each runner has had a client. A runner without one waits longer.

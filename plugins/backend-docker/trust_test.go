@@ -46,7 +46,7 @@ func newSecretIndex(t *testing.T) secretIndex {
 // log.
 func (s secretIndex) openBackend(t *testing.T, log io.Writer, more map[string]any) *Backend {
 	t.Helper()
-	set := map[string]any{"prepare": s.prepare, "pool": map[string]any{"min_idle": 0, "sessions": 0}}
+	set := map[string]any{"prepare": s.prepare}
 	for k, v := range more {
 		set[k] = v
 	}

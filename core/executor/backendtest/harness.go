@@ -3,6 +3,7 @@
 package backendtest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -46,6 +48,8 @@ type LaneRules struct {
 	Gate []string
 	// Why says why the other rules can find nothing in this lane that another lane of the gate does not find.
 	Why string
+
+	name string // of the subtest. Default: the lane
 }
 
 // SecondWire is the wire lane of a Backend that runs all rules in the direct lane, and has Attach.
@@ -67,13 +71,30 @@ var SecondProcess = LaneRules{
 	Why: "what a program may do does not depend on the process that started it, and the fake holds the wire to all rules",
 }
 
+// ofTheRunner are the rules that core/runner keeps by itself: what it does with code, files, streams and processes does not depend on who
+// has started it. The gate checks them on the uv backend.
+var ofTheRunner = []string{
+	"BE-02", "BE-03", "BE-06", "BE-09", "BE-11", "BE-12", "BE-18", "BE-21", "BE-26", "BE-32", "BE-43", "BE-45", "BE-46", "BE-56", "BE-57",
+	"BE-205", "BE-206", "BE-207", "BE-211", "BE-212", "BE-218", "BE-219", "BE-220", "BE-221", "BE-222", "BE-223",
+	"SE-02", "SE-03", "SE-05", "SE-06", "SE-07", "SE-08", "SE-09", "SE-11", "SE-14", "SE-18", "SE-19", "SE-20", "SE-21", "SE-23", "SE-24", "SE-31", "SE-32",
+}
+
+// AroundTheRunner is the direct lane of a Backend that has a core/runner run its programs in places of its own. But are more rules that the
+// gate leaves out there.
+func AroundTheRunner(but ...string) LaneRules {
+	lane := LaneRules{Lane: LaneDirect, Why: "the runner keeps the other rules by itself, and the uv backend holds it to them"}
+	for _, r := range allRules() {
+		if r.Check != nil && !slices.Contains(ofTheRunner, r.ID) && !slices.Contains(but, r.ID) {
+			lane.Gate = append(lane.Gate, r.ID)
+		}
+	}
+	return lane
+}
+
 // Run runs the suite on h in its lanes, one subtest per lane and rule.
 func Run(t *testing.T, h Harness) {
 	t.Setenv(canary, "leaked") // for BE-15; must be set before any backend or plugin starts
-	h.lane(t, LaneDirect, func(t *testing.T, o Options) (*suite, func()) {
-		b := h.New(t)
-		return newSuite(b, LaneDirect, o, h.successor(t, nil)), func() { closeBackend(t, b) }
-	})
+	h.direct(t)
 	h.lane(t, LaneWire, func(t *testing.T, o Options) (*suite, func()) {
 		inner := h.New(t)
 		wired := func(b executor.Backend) executor.Backend { return plugintest.Wire(t, b) }
@@ -90,6 +111,53 @@ func Run(t *testing.T, h Harness) {
 		}
 		return s, func() {}
 	})
+}
+
+func (h Harness) direct(t *testing.T) {
+	h.lane(t, LaneDirect, func(t *testing.T, o Options) (*suite, func()) {
+		b := h.New(t)
+		return newSuite(b, LaneDirect, o, h.successor(t, nil)), func() { closeBackend(t, b) }
+	})
+}
+
+// ofTheProcess are the rules about goroutines and memory of the test's process, in which nothing else may happen, and one whose program
+// ends by itself after two seconds, which pass quickly on a busy machine.
+var ofTheProcess = []string{"BE-23", "BE-62", "BE-82"}
+
+// RunShares runs the direct lane in n shares at the same time, and then the rules that measure the test's process. It is for a Backend
+// whose Executions mostly wait. lane may name rules for the gate. harness makes the Harness of a share, whose Backend has an installation
+// of its own.
+func RunShares(t *testing.T, n int, lane LaneRules, harness func(t *testing.T) Harness) {
+	t.Setenv(canary, "leaked") // a share that ends must not take it from the others
+	shares := make([][]string, n)
+	var alone []string
+	next := 0
+	for _, r := range allRules() {
+		switch {
+		case r.Check == nil: // every run is watched
+			alone = append(alone, r.ID)
+			for i := range shares {
+				shares[i] = append(shares[i], r.ID)
+			}
+		case lane.Gate != nil && !needtest.IsLong() && !slices.Contains(lane.Gate, r.ID):
+		case slices.Contains(ofTheProcess, r.ID):
+			alone = append(alone, r.ID)
+		default:
+			shares[next%n] = append(shares[next%n], r.ID)
+			next++
+		}
+	}
+	run := func(name string, only []string) {
+		h := harness(t)
+		h.Lanes, h.Only = []LaneRules{{Lane: LaneDirect, name: name}}, only
+		h.direct(t)
+	}
+	var all sync.WaitGroup // no parallel subtests: they cannot have a variable of the environment
+	for i, only := range shares {
+		all.Go(func() { run(fmt.Sprintf("%s%d", LaneDirect, i+1), only) })
+	}
+	all.Wait()
+	run(string(LaneDirect)+"-alone", alone)
 }
 
 // lane runs a lane, unless h leaves it out. open makes the lane's suite, and returns what closes it.
@@ -111,7 +179,7 @@ func (h Harness) lane(t *testing.T, l Lane, open func(t *testing.T, o Options) (
 			}
 		}
 	}
-	t.Run(string(l), func(t *testing.T) {
+	t.Run(cmp.Or(lanes[at].name, string(l)), func(t *testing.T) {
 		if gate != nil && len(gate) == 0 {
 			needtest.Long(t, why)
 		}

@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
 // images returns the names of the images of p, and how many it has in all.
@@ -26,6 +28,7 @@ func docker(t *testing.T, p *private, args ...string) {
 
 // The images of the next daemon are those of the one before, and nothing else is. One that was killed leaves nothing.
 func TestTheTestImagesStayInTheCache(t *testing.T) {
+	needtest.Long(t, startsDaemons)
 	needRoot(t)
 	root := t.TempDir()
 	tars, err := tars()

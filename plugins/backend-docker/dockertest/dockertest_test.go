@@ -10,7 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/python-executor/python-executor/core/executor/leftovertest"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
+
+// startsDaemons is what the gate has in place of the tests that start daemons of their own.
+const startsDaemons = "a run of the gate starts a daemon, and ends it"
 
 func TestMain(m *testing.M) {
 	leftovertest.Help(func() (string, error) {
@@ -37,6 +41,7 @@ func TestImagesAreImportedAndKnowPython(t *testing.T) {
 }
 
 func TestAPrivateDockerLeavesNothing(t *testing.T) {
+	needtest.Long(t, startsDaemons)
 	p := startPrivate(t)
 	if err := answers(p.host()); err != nil {
 		t.Fatal(err)
@@ -59,6 +64,7 @@ func TestAPrivateDockerLeavesNothing(t *testing.T) {
 }
 
 func TestTheDockerOfAKilledProcessIsSwept(t *testing.T) {
+	needtest.Long(t, startsDaemons)
 	helper, dir, bridge := startHelper(t)
 	sweep()
 	if len(members(dir)) == 0 {
@@ -73,6 +79,7 @@ func TestTheDockerOfAKilledProcessIsSwept(t *testing.T) {
 }
 
 func TestAProcessThatIsToldToEndRemovesItsDocker(t *testing.T) {
+	needtest.Long(t, startsDaemons)
 	helper, dir, bridge := startHelper(t)
 	if err := helper.Process.Signal(unix.SIGTERM); err != nil {
 		t.Fatal(err)

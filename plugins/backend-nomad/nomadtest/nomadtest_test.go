@@ -15,8 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/python-executor/python-executor/core/executor/leftovertest"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 )
+
+// startsAgents is what the gate has in place of the tests that start agents of their own.
+const startsAgents = "a run of the gate starts a cluster, and ends it"
 
 func TestMain(m *testing.M) {
 	leftovertest.Help(func() (string, error) {
@@ -62,6 +66,7 @@ func TestASharedClusterRunsATaskInDocker(t *testing.T) {
 }
 
 func TestKilledAgentsComeBackWithTheirTasks(t *testing.T) {
+	needtest.Long(t, startsAgents)
 	c := Start(t, Options{Clients: 1, FastDown: true})
 	if err := c.runs(t.Context(), "sleeper", "docker", map[string]any{"image": dockertest.Python(t), "command": "sleep", "args": []string{"1000"}}); err != nil {
 		t.Fatal(err)
@@ -98,6 +103,7 @@ func TestKilledAgentsComeBackWithTheirTasks(t *testing.T) {
 }
 
 func TestAClusterWithACLsNeedsItsToken(t *testing.T) {
+	needtest.Long(t, startsAgents)
 	c := Start(t, Options{ACL: true})
 	if _, _, err := c.API().Jobs().List(nil); err != nil {
 		t.Error(err)
@@ -114,6 +120,7 @@ func TestAClusterWithACLsNeedsItsToken(t *testing.T) {
 }
 
 func TestTheNomadOfAKilledProcessIsSwept(t *testing.T) {
+	needtest.Long(t, startsAgents)
 	Shared(t)
 	helper, dir := leftovertest.StartHelper(t, "DOCKER_HOST="+dockertest.Host(t))
 	sweep()
