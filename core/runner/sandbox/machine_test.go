@@ -203,11 +203,12 @@ func TestControlGroupsCanBeKilledAndRemoved(t *testing.T) {
 	if got := slot.Children(); fmt.Sprint(got) != "[a]" {
 		t.Errorf("children %v", got)
 	}
-	if _, err := child.Make("b"); err != nil {
-		t.Fatal(err)
-	}
 	var sleepers []*exec.Cmd
-	for _, group := range []Cgroups{child, child.Child("b")} {
+	for _, name := range []string{"b", "c"} { // a group of version 2 that has groups with limits below it holds no process itself
+		group, err := child.Make(name)
+		if err != nil {
+			t.Fatal(err)
+		}
 		cmd := exec.Command("sleep", "100")
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
