@@ -7,8 +7,10 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 func sessionFileRules() []rule {
@@ -17,6 +19,7 @@ func sessionFileRules() []rule {
 		{"SE-31", "no path leads out of the work folder, neither by .. nor by a link, and only regular files are read", sessionFilesConfined},
 		{"SE-32", "a file is written whole or not at all", sessionFilesWhole},
 		{"SE-33", "a file beyond the disk limit is exhausted, and leaves nothing", sessionFilesCapped},
+		{"SE-34", "an upload under way is no file: it is neither listed nor read", sessionFilesUnderWay},
 	}
 }
 
@@ -60,6 +63,15 @@ func (o *opened) paths(path string, recursive bool) []string {
 		if !strings.HasPrefix(f.Path, ".") {
 			list = append(list, f.Path)
 		}
+	}
+	return list
+}
+
+// listed returns all paths, also hidden ones.
+func (o *opened) listed() []string {
+	var list []string
+	for _, f := range o.list("", true) {
+		list = append(list, f.Path)
 	}
 	return list
 }
@@ -214,6 +226,69 @@ func sessionFilesWhole(c *Case) {
 	o.contains("a.txt", "before")
 	if got := o.paths("", true); !slices.Equal(got, []string{"a.txt"}) {
 		c.Errorf("the folder holds %q", got)
+	}
+}
+
+// underWay is content whose second half comes when on is closed. asked is closed when the first half was taken.
+type underWay struct {
+	content   *bytes.Reader
+	half      int
+	asked, on chan struct{}
+}
+
+// Read implements io.Reader.
+func (u *underWay) Read(p []byte) (int, error) {
+	if left := u.content.Len() - u.half; left > 0 {
+		return u.content.Read(p[:min(len(p), left)])
+	}
+	if u.asked != nil {
+		close(u.asked)
+		u.asked = nil
+		<-u.on
+	}
+	return u.content.Read(p)
+}
+
+func sessionFilesUnderWay(c *Case) {
+	o := c.open()
+	if _, err := o.write("there/old.txt", -1, strings.NewReader("before")); err != nil {
+		c.Fatalf("WriteFile: %v", err)
+	}
+	// The first half is larger than all that may hold it on the way.
+	content := bytes.Repeat([]byte("0123456789abcdef"), 1<<19)
+	for name, old := range map[string]bool{"new.bin": false, "there/new.bin": false, "there/old.txt": true} {
+		for _, size := range []int64{int64(len(content)), -1} {
+			before := o.listed()
+			asked, on := make(chan struct{}), make(chan struct{})
+			goOn := sync.OnceFunc(func() { close(on) })
+			c.Cleanup(goOn)
+			written := make(chan error, 1)
+			go func() {
+				_, err := o.write(name, size, &underWay{content: bytes.NewReader(content), half: len(content) / 2, asked: asked, on: on})
+				written <- err
+			}()
+			awaittest.Closed(c, "the first half of an upload", asked)
+			if got := o.listed(); !slices.Equal(got, before) {
+				c.Errorf("while %s is under way the folder holds %q, and held %q", name, got, before)
+			}
+			if old {
+				o.contains(name, "before")
+			} else if _, _, err := o.read(name); executor.CodeOf(err) != executor.NotFound {
+				c.Errorf("ReadFile %s while it is under way: %v, want code not_found", name, err)
+			}
+			goOn()
+			if err := awaittest.Recv(c, "the end of an upload", written); err != nil {
+				c.Errorf("WriteFile %s: %v", name, err)
+			}
+			o.contains(name, string(content))
+			if old {
+				if _, err := o.write(name, -1, strings.NewReader("before")); err != nil {
+					c.Errorf("WriteFile %s: %v", name, err)
+				}
+			} else if err := o.remove(name); err != nil {
+				c.Errorf("RemoveFile %s: %v", name, err)
+			}
+		}
 	}
 }
 

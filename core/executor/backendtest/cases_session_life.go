@@ -24,6 +24,7 @@ func sessionLifeRules() []rule {
 		{"SE-46", "when the plugin is killed its Sessions end and nothing of them is left, unless they can be adopted", sessionPluginKilled},
 		{"SE-47", "where Attach is promised the Result of an Execution in a Session can be fetched again until the next one begins, and is the same", sessionResultAgain},
 		{"SE-48", "where a memory limit holds, a Session with too little memory for its interpreter is invalid; the error names config.memory_mb with a number, and with that number the Session opens", sessionTooSmall},
+		{"SE-49", "a Session whose machine takes nothing new is kept with its state until it is closed, also while nothing runs in it", sessionOutlivesDrain},
 	}
 }
 

@@ -47,10 +47,18 @@ type Options struct {
 	// Expire lets a limit of a running Execution come at once. It is for a Backend that can be told in a test. nil: the suite waits
 	// for limits, with longer ones where a busy machine was late.
 	Expire func(executionID string, limit Limit)
+	// Beside returns another Backend for the same machines, as a second server has it, that would send an Execution to where it runs
+	// already. nil: the suite asks the Backend itself only.
+	Beside func(executionID string) executor.Backend
+	// Drain makes the machine of a Session take nothing new, until undrain is called. It is for a Backend in virtual time. nil: the
+	// rule of it is skipped.
+	Drain func(sessionID string) (undrain func())
 	// Only selects the rules with these ids. Default: all.
 	Only []string
 	// bound is the bound of each wait. Default awaittest.Bound, which is for all suites but those that wait in vain.
 	bound time.Duration
+	// virtual says that the suite runs in a bubble of testing/synctest.
+	virtual bool
 }
 
 // Limit is a limit of an Execution that Options.Expire is called with.

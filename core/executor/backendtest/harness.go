@@ -193,6 +193,7 @@ func (h Harness) lane(t *testing.T, l Lane, open func(t *testing.T, o Options) (
 		}
 		var results []RuleResult
 		var s *suite
+		o.virtual = true
 		synctest.Test(t, func(t *testing.T) {
 			var end func()
 			s, end = open(t, o)

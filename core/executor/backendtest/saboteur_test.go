@@ -24,6 +24,8 @@ type saboteur struct {
 	// sessions reports whether the saboteur has Sessions in every language. Only the rules of Sessions and the watched rules
 	// then run.
 	sessions bool
+	// drain is Options.Drain.
+	drain func(b *fake.Backend, sessionID string)
 	// leftovers lists the leftovers of the saboteur.
 	leftovers func() []string
 	// release frees what the saboteur still holds at the end.
@@ -63,8 +65,14 @@ func judge(t *testing.T, s saboteur) {
 	if s.wrap != nil {
 		b = s.wrap(inner)
 	}
-	options := fakeOptions()
+	options := backendtest.Virtual(fakeOptions())
 	options.Leftovers = s.leftovers
+	if s.drain != nil {
+		options.Drain = func(id string) func() {
+			s.drain(inner, id)
+			return func() {}
+		}
+	}
 	if s.sessions {
 		options.Only = sessionRuleIDs()
 	}

@@ -79,7 +79,7 @@ func inputSaboteurs() []saboteur {
 			}),
 		},
 		{
-			does: "reads all of standard input first", breaks: []string{"BE-12", "BE-22", "BE-60", "BE-92"},
+			does: "reads all of standard input first", breaks: []string{"BE-12", "BE-22", "BE-60", "BE-63", "BE-92"},
 			hook: changeJob(func(job *executor.Job) {
 				if stdin := job.Stdin; stdin != nil {
 					job.Stdin = &executor.Source{Open: func() (io.ReadCloser, error) {

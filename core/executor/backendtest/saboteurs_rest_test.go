@@ -213,6 +213,50 @@ func lifeSaboteurs() []saboteur {
 			hook: mix,
 		},
 		{
+			does: "starts an Execution that runs a second time", breaks: []string{"BE-63"},
+			hook: func(ctx context.Context, job executor.Job, sink executor.Sink, run fake.RunFunc) (executor.Result, error) {
+				result, err := run(ctx, job, sink)
+				if executor.CodeOf(err) == executor.Conflict {
+					job.ID += "-again"
+					return run(ctx, job, sink)
+				}
+				return result, err
+			},
+		},
+		{
+			does: "ends an Execution when it is to run again", breaks: []string{"BE-63"},
+			wrap: func(b *fake.Backend) executor.Backend {
+				return &facade{Backend: b, run: func(ctx context.Context, job executor.Job, sink executor.Sink) (executor.Result, error) {
+					result, err := b.Run(ctx, job, sink)
+					if executor.CodeOf(err) == executor.Conflict {
+						return result, errors.Join(err, b.Remove(ctx, job.ID))
+					}
+					return result, err
+				}}
+			},
+		},
+		{
+			does: "looks for a free place now and then", breaks: []string{"BE-64"},
+			wrap: func(b *fake.Backend) executor.Backend {
+				places := make(chan struct{}, 2)
+				return &facade{
+					Backend: b,
+					info:    func(i executor.Info) executor.Info { i.Capacity = cap(places); return i },
+					run: func(ctx context.Context, job executor.Job, sink executor.Sink) (executor.Result, error) {
+						for {
+							select {
+							case places <- struct{}{}:
+								defer func() { <-places }()
+								return b.Run(ctx, job, sink)
+							default:
+								time.Sleep(2 * time.Second)
+							}
+						}
+					},
+				}
+			},
+		},
+		{
 			does: "leaves its folders behind", breaks: []string{"BE-93"},
 			hook: changeJob(func(job *executor.Job) {
 				if len(left) == 0 {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing/iotest"
 	"time"
 
@@ -273,6 +274,37 @@ func sessionFileSaboteurs() []saboteur {
 			}),
 		},
 		{
+			does: "lists an upload under way", breaks: []string{"SE-34"},
+			wrap: faced(func(f *sessionFacade) {
+				f.write = func(ctx context.Context, id, path string, size int64, r io.Reader) (executor.File, error) {
+					partial := path + ".part"
+					_, err := f.Backend.WriteFile(ctx, id, partial, 0, strings.NewReader(""))
+					file, writeErr := f.Backend.WriteFile(ctx, id, path, size, r)
+					if err == nil {
+						err = f.Backend.RemoveFile(ctx, id, partial)
+					}
+					return file, errors.Join(writeErr, err)
+				}
+			}),
+		},
+		{
+			does: "reads an upload under way", breaks: []string{"SE-34"},
+			wrap: faced(func(f *sessionFacade) {
+				var writing atomic.Int64
+				f.write = func(ctx context.Context, id, path string, size int64, r io.Reader) (executor.File, error) {
+					writing.Add(1)
+					defer writing.Add(-1)
+					return f.Backend.WriteFile(ctx, id, path, size, r)
+				}
+				f.read = func(ctx context.Context, id, path string) (executor.File, io.ReadCloser, error) {
+					if writing.Load() > 0 && slices.Contains(f.Sessions(), id) {
+						return executor.File{Path: path}, io.NopCloser(strings.NewReader("")), nil
+					}
+					return f.Backend.ReadFile(ctx, id, path)
+				}
+			}),
+		},
+		{
 			does: "has no disk limit for a Session's files", breaks: []string{"SE-25", "SE-33"},
 			wrap: faced(func(f *sessionFacade) {
 				f.open = func(ctx context.Context, s executor.Session) (executor.OpenedSession, error) {
@@ -368,6 +400,14 @@ func sessionLifeSaboteurs() []saboteur {
 					return opened, err
 				}
 			}),
+		},
+		{
+			does: "loses the Sessions of a machine that drains", breaks: []string{"SE-49"},
+			drain: func(b *fake.Backend, id string) { _ = b.CloseSession(context.Background(), id) },
+		},
+		{
+			does: "forgets the names of a Session on a machine that drains", breaks: []string{"SE-49"},
+			drain: func(b *fake.Backend, id string) { _ = b.RestartSession(context.Background(), id, false) },
 		},
 		{
 			does: "has an adoption that is broken", breaks: []string{"SE-45"},

@@ -41,7 +41,7 @@ func Rules() [][2]string {
 // allRules returns the rules with a Check, followed by the watched rules, whose result depends on the runs of the others.
 func allRules() []rule {
 	return slices.Concat(programRules(), inputRules(), outputRules(), limitRules(), stopRules(), treeRules(), prepareRules(),
-		hostileRules(), mixRules(), promiseRules(), lifeRules(), sessionRules(), abuseRules(), watchedRules())
+		hostileRules(), mixRules(), machineRules(), promiseRules(), lifeRules(), sessionRules(), abuseRules(), watchedRules())
 }
 
 // suite tests one Backend in one lane.
