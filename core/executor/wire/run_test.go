@@ -160,6 +160,68 @@ type iterReader func([]byte) (int, error)
 
 func (f iterReader) Read(b []byte) (int, error) { return f(b) }
 
+// An error of a sink, or of an artifact's content, mostly has no code of ours: of a disk, say. It must not be lost on the way for that.
+func TestAnErrorWithoutACodeStopsTheRun(t *testing.T) {
+	t.Parallel()
+	full := errors.New("no space left on device")
+	unread := iterReader(func([]byte) (int, error) { return 0, full })
+	cases := map[string]struct {
+		act  func(sink executor.Sink) error
+		sink *recorder
+		kept bool // the caller gets its own error
+	}{
+		"of the sink, for an event": {
+			act:  func(s executor.Sink) error { return s.Emit(output("x")) },
+			sink: &recorder{emit: func(executor.Event) error { return full }}, kept: true,
+		},
+		"of the sink, for an event that trails": {
+			act:  func(s executor.Sink) error { return s.(executor.TrailingSink).Trail(output("x")) }, //nolint:forcetypeassert // the wire's sink is one
+			sink: &recorder{emit: func(executor.Event) error { return full }}, kept: true,
+		},
+		"of the sink, for an artifact": {
+			act: func(s executor.Sink) error {
+				return s.Artifact(&tar.Header{Name: "a", Size: 1}, strings.NewReader("a"))
+			},
+			sink: &recorder{artifact: func(*tar.Header, io.Reader) error { return full }}, kept: true,
+		},
+		"of an artifact's content, at its beginning": {
+			act:  func(s executor.Sink) error { return s.Artifact(&tar.Header{Name: "a", Size: 5}, unread) },
+			sink: &recorder{},
+		},
+		"of an artifact's content, behind whole pieces": {
+			act: func(s executor.Sink) error {
+				return s.Artifact(&tar.Header{Name: "a", Size: 5 << 20}, io.MultiReader(strings.NewReader(strings.Repeat("a", 2<<20)), unread))
+			},
+			sink: &recorder{},
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			trails := false
+			backend := plugintest.Wire(t, &stub{run: func(_ context.Context, _ executor.Job, sink executor.Sink) (executor.Result, error) {
+				err := c.act(sink)
+				if err == nil {
+					trails = true
+					return succeeded, nil
+				}
+				return executor.Result{}, err
+			}})
+			c.sink.t = t
+			_, err := backend.Run(t.Context(), executor.Job{}, c.sink)
+			if err == nil || errors.Is(err, full) != c.kept || !strings.Contains(err.Error(), full.Error()) || executor.CodeOf(err) != executor.Internal {
+				t.Errorf("the caller got %v", err)
+			}
+			if want := strings.Contains(name, "trails"); trails != want {
+				t.Errorf("the backend saw no error: %t, want %t", trails, want)
+			}
+			if len(c.sink.files) > 0 {
+				t.Errorf("the sink has kept %d files", len(c.sink.files))
+			}
+		})
+	}
+}
+
 func TestABackendThatSwallowsASinkErrorIsNotCovered(t *testing.T) {
 	t.Parallel()
 	backend := plugintest.Wire(t, &stub{run: func(_ context.Context, _ executor.Job, sink executor.Sink) (executor.Result, error) {
