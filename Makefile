@@ -95,11 +95,11 @@ abuse: build ## fidelity corpus, abuse suite, fork server and network, as root a
 
 .PHONY: faults
 faults: ## which test notices each fault of tests/faults: FAULT='engine-*' selects; FAULTS_FLAGS=-whole runs all that cover the changed files
-	@go run ./tests/cmd/faults -faults '$(or $(FAULT),*)' $(FAULTS_FLAGS)
+	@go run ./tests/cmd/faults table -faults '$(or $(FAULT),*)' $(FAULTS_FLAGS)
 
 .PHONY: mutants
 mutants: ## which test notices each of SAMPLE (300) changed operators, chosen by SEED (1), of PACKAGES=core/engine/,sdk/go/
-	@go run ./tests/cmd/mutants -gremlins "$$(tools/tool.sh gremlins)" -seed $(or $(SEED),1) -sample $(or $(SAMPLE),300) -packages '$(PACKAGES)' $(MUTANTS_FLAGS)
+	@go run ./tests/cmd/faults mutants -gremlins "$$(tools/tool.sh gremlins)" -seed $(or $(SEED),1) -sample $(or $(SAMPLE),300) -packages '$(PACKAGES)' $(MUTANTS_FLAGS)
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZ_TIME (1m each), FUZZ_JOBS at once

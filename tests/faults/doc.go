@@ -2,8 +2,8 @@
 // tests that must notice them.
 //
 // There are two sources of faults. The files NAME.patch of this folder are faults that somebody made by hand (Load). Mutants are
-// small changes that a tool finds in the code (List, Sample). The commands are tests/cmd/faults and tests/cmd/mutants; docs/faults.md
-// says how to use them and how a patch is written.
+// small changes that a tool finds in the code (List, Sample). The command is tests/cmd/faults; docs/faults.md says how to use it and
+// how a patch is written.
 //
 // A Workspace is a copy, so a run never changes the tree that it was started in. The copy has the files that git tracks and those
 // that it would track, with their uncommitted changes.
