@@ -71,6 +71,10 @@ func examplePlugin(t *testing.T, language string) string {
 // shellBlock matches the commands of docs/plugins.md for a language.
 var shellBlock = regexp.MustCompile("(?s)```sh ([a-z]+)\n(.*?)```")
 
+// gateRules are the rules of plugin check by the gate: those of plugins, and of each kind of message one. The rest is the runner's, and the
+// uv backend holds that to the law.
+const gateRules = "PL-01,PL-02,PL-03,PL-04,PL-05,PL-06,PL-07,BE-01,BE-10,BE-15,BE-16,BE-22,BE-24,BE-30,BE-42,BE-70,BE-71,BE-74,BE-83,BE-93"
+
 // TestThePageAboutPluginsLeadsToABackendThatPasses runs the commands of docs/plugins.md, which end with plugin check.
 func TestThePageAboutPluginsLeadsToABackendThatPasses(t *testing.T) {
 	t.Parallel()
@@ -88,15 +92,28 @@ func TestThePageAboutPluginsLeadsToABackendThatPasses(t *testing.T) {
 			}
 			t.Parallel()
 			examplePlugin(t, language) // skips without an index
+			if check := "plugin check "; !needtest.IsLong() {
+				if strings.Count(commands, check) != 1 {
+					t.Errorf("the commands do not end with %s", check)
+				}
+				commands = strings.Replace(commands, check, check+"--rule "+gateRules+" ", 1)
+			}
 			out, err := command(t, t.TempDir(), "bash", "-euo", "pipefail", "-c", commands)
 			if err != nil {
 				t.Errorf("%v", err)
 			}
 			lines := strings.Split(strings.TrimSpace(out), "\n")
+			passed := 0
 			for _, line := range lines {
+				if strings.HasPrefix(line, "ok ") {
+					passed++
+				}
 				if strings.HasPrefix(line, "FAIL") || strings.HasPrefix(line, "      ") {
 					t.Error(line)
 				}
+			}
+			if passed <= strings.Count(gateRules, ",") {
+				t.Errorf("%d rules have passed", passed)
 			}
 			if last := lines[len(lines)-1]; !strings.HasPrefix(last, "sha256 ") {
 				t.Errorf("the last line is %q", last)
