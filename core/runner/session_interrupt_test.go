@@ -4,7 +4,6 @@ package runner
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -145,30 +144,36 @@ func TestNodeThatIsInterruptedAnywhereKeepsItsState(t *testing.T) {
 	}, func() { r.wants(t, "x", "", "1") })
 }
 
-// TestNodeIsInterruptedInACellThatBeginsLate: what runs when the interrupt comes is of the cell before.
+// TestNodeIsInterruptedInACellThatBeginsLate: what runs when the interrupt comes is of the cell before, and never ends by itself.
 func TestNodeIsInterruptedInACellThatBeginsLate(t *testing.T) {
 	r := openNode(t)
-	r.wants(t, "const x = 1, fs = require('fs'); 0", "", "0")
-	awaittest.Ladder(t, 500*time.Millisecond, func(late time.Duration) (res executor.Result, reached bool) {
-		r.wants(t, fmt.Sprintf("fs.rmSync('over', { force: true }); setImmediate(() => setImmediate(() => "+
-			"{ for (const end = Date.now() + %d; Date.now() < end;) {} fs.writeFileSync('over', '') })); 0", late.Milliseconds()), "", "0")
-		start, rec := cellOf("while (true) {}"), newRecord()
-		rec.tells(t, &start)
-		toldtest.Tell(t, start.ExecutionID, agent.LimitTimeout) // it comes when the cell is given to the interpreter
-		rec.emit = func(e executor.Event) error {
-			if e.Body.Kind() == executor.KindStarted {
-				list, err := r.ListFiles(t.Context(), "", false)
-				reached = err == nil && !slices.ContainsFunc(list, func(f executor.File) bool { return f.Path == "over" })
-			}
-			return nil
-		}
-		res, err := r.Run(t.Context(), start, RunInput{}, rec)
-		if err != nil || res.Status != executor.StatusTimedOut || res.SessionState != executor.SessionStateKept {
-			t.Errorf("%v %s %q", err, describe(res), res.SessionState)
-		}
-		return res, reached
+	r.wants(t, "const x = 1, fs = require('fs'); setImmediate(() => setImmediate(() => { fs.writeFileSync('on', ''); while (true) {} })); 0", "", "0")
+	awaittest.Until(t, "what the first cell has left to run", func() bool {
+		list, err := r.ListFiles(t.Context(), "", false)
+		must(t, err)
+		return slices.ContainsFunc(list, func(f executor.File) bool { return f.Path == "on" })
 	})
+	start := cellOf("while (true) {}")
+	rec := newRecord()
+	rec.tells(t, &start)
+	toldtest.Tell(t, start.ExecutionID, agent.LimitTimeout) // it comes when the cell is given to the interpreter
+	res, err := r.Run(t.Context(), start, RunInput{}, rec)
+	if err != nil || res.Status != executor.StatusTimedOut || res.SessionState != executor.SessionStateKept {
+		t.Errorf("%v %s %q", err, describe(res), res.SessionState)
+	}
 	r.wants(t, "x", "", "1")
+}
+
+// TestAShellThatGoesOnWithoutAProgramIsInterruptedAgain: bash drops an interrupt when its program ends by itself, and begins a loop
+// without programs, in which it must hear of the interrupt once more.
+func TestAShellThatGoesOnWithoutAProgramIsInterruptedAgain(t *testing.T) {
+	r := openSession(t, shellSession("/bin/bash"))
+	r.wants(t, "x=1", "", "")
+	start := cellOf("sh -c 'trap \"exit 3\" INT; echo up; while :; do :; done'; while :; do :; done")
+	if res, rec := r.told(t, start, said{"up", agent.LimitTimeout}); res.Status != executor.StatusTimedOut || res.SessionState != executor.SessionStateKept {
+		t.Errorf("%s %q, stderr %q", describe(res), res.SessionState, rec.stderr())
+	}
+	r.wants(t, "echo $x", "1\n", "")
 }
 
 func TestNodeIsInterruptedInWhatItCallsBack(t *testing.T) {

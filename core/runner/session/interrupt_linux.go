@@ -22,21 +22,30 @@ const (
 	// toldPause is what a driver has to interrupt the cell before its children are. V8 aborts if a cell fails, for the end of a child
 	// for one, in the moment in which it is terminated.
 	toldPause = 250 * time.Millisecond
+
+	// A fork of a shell that has used less than forkTicks of processor time may be about to execute its program. It is waited for, at
+	// most forkPatience, with looks after forkPause.
+	forkTicks    = 2
+	forkPatience = time.Second
+	forkPause    = time.Millisecond
 )
 
 // Interruption ends a cell. It sends SIGINT to the interpreter and to what that has started since the cell began and waits for.
 // What was started before goes on, as background jobs do.
 //
 // One signal is not always enough. A child between fork and exec drops it, and a shell ignores it when its child ends by
-// itself. So the signal is sent again, but not to a process that may be cleaning up: not to an interpreter that has heard it,
-// not to a program that had it and is no shell, nor to what such a program has started since. A shell gets it again only when
-// it goes on with new commands.
+// itself, as the end of a pipeline does when only its beginning was interrupted. So no child is interrupted while another one is
+// between fork and exec. And the signal is sent again, but not to a process that may be cleaning up: not to an interpreter that
+// has heard it, not to a program that had it and is no shell, nor to what such a program has started since. A shell gets it again
+// only when it goes on with new commands.
 type Interruption struct {
 	interp *Interpreter
 	n      int64 // the cell
 	from   int64 // in ticks; a process that is older is not of the cell
 	pause  time.Duration
 	told   map[int]processLook // the processes that were interrupted, as they were then
+	// waits is called before each pause for a fork. nil but in tests.
+	waits func()
 }
 
 // processLook is a process and the program that it runs.
@@ -54,25 +63,24 @@ func NewInterruption(i *Interpreter, n int64, since time.Time) *Interruption {
 func (n *Interruption) Send() <-chan time.Time {
 	first := n.pause == 0
 	driver := n.interp.session.Driver
-	before := n.told
-	n.told = map[int]processLook{}
-	found := n.look(n.interp.PID, before)
 	switch {
-	case driver.Told:
-		if first { // what waits for a child hears of it before the child ends
-			n.tell()
-			found.fresh, n.told = nil, map[int]processLook{}
-		}
-	case first, driver.Hears, len(found.fresh) > 0, !found.waits:
-		// The interpreter comes first: a shell whose child is interrupted, and which is not, goes on.
+	case first && driver.Told: // what waits for a child hears of it before the child ends
+		n.tell()
+		n.pause = toldPause
+		return time.After(n.pause)
+	case first:
+		// The interpreter comes first: a shell whose child is interrupted, and which is not, goes on. It comes before the look: the shell
+		// waits for nothing that it starts afterwards.
+		_ = unix.Kill(n.interp.PID, driver.Signal) // gone is as good
+	}
+	found := n.settled()
+	if !first && !driver.Told && (driver.Hears || len(found.fresh) > 0 || !found.waits) {
 		_ = unix.Kill(n.interp.PID, driver.Signal) // gone is as good
 	}
 	for _, pid := range found.fresh {
 		_ = unix.Kill(pid, unix.SIGINT) // gone is as good
 	}
 	switch {
-	case first && driver.Told:
-		n.pause = toldPause
 	case first:
 		n.pause = firstInterruptPause
 	case len(found.fresh) > 0:
@@ -117,6 +125,23 @@ type looked struct {
 	// otherwise.
 	fresh []int
 	waits bool
+	// forks reports whether a process may be a shell between fork and exec.
+	forks bool
+}
+
+// settled looks for the processes of the cell until no shell is between fork and exec.
+func (n *Interruption) settled() looked {
+	before := n.told
+	for until := time.Now().Add(forkPatience); ; time.Sleep(forkPause) {
+		n.told = map[int]processLook{}
+		found := n.look(n.interp.PID, before)
+		if !found.forks || time.Now().After(until) {
+			return found
+		}
+		if n.waits != nil {
+			n.waits()
+		}
+	}
 }
 
 // look finds the processes below pid that have to be interrupted, and notes them as told. In before are those that were told
@@ -136,6 +161,7 @@ func (n *Interruption) look(pid int, before map[int]processLook) looked {
 			continue
 		}
 		below := n.look(child, before)
+		found.forks = found.forks || below.forks || !told && state != 'S' && now.isShell() && mayExec(child)
 		if !told || len(below.fresh) > 0 {
 			found.fresh = append(found.fresh, child)
 		}
@@ -152,6 +178,25 @@ func (p processLook) isShell() bool {
 		return true
 	}
 	return false
+}
+
+// mayExec reports whether a shell that runs may be a fork that is about to execute its program: it has no child, and it has hardly run.
+func mayExec(pid int) bool {
+	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat") //nolint:gosec // a path of procfs
+	if err != nil {
+		return false
+	}
+	const user, system = 11, 12 // behind the name
+	f := bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:])
+	if len(f) <= system || len(sandbox.ChildrenOf(pid)) > 0 {
+		return false
+	}
+	ticks := 0
+	for _, field := range [][]byte{f[user], f[system]} {
+		n, _ := strconv.Atoi(string(field)) // it is a number
+		ticks += n
+	}
+	return ticks < forkTicks
 }
 
 // lookAt returns what a process runs, and its state, which is 0 if the process is gone.
