@@ -36,9 +36,10 @@ func endChildren() {
 		}
 		for _, pid := range children {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
-			var status syscall.WaitStatus
-			_, _ = syscall.Wait4(pid, &status, 0, nil)
 		}
+		// Any of them, because one may have to wait for another: the first process of a namespace ends when all others were waited for.
+		var status syscall.WaitStatus
+		_, _ = syscall.Wait4(-1, &status, 0, nil)
 	}
 }
 
