@@ -20,6 +20,9 @@ const helloTimeout = 15 * time.Second
 // byeTimeout bounds how long Close waits for a stream to take its last frame.
 const byeTimeout = time.Second
 
+// unsentPatience is how long the reader of frames has to end after a write has failed.
+const unsentPatience = time.Second
+
 // Conn is a connection to a runner. Its methods are safe for concurrent use. Executions run one at a time.
 type Conn struct {
 	rw    io.ReadWriteCloser
@@ -48,13 +51,27 @@ func NewConn(rw io.ReadWriteCloser, cfg Config) (*Conn, error) {
 }
 
 func newConn(rw io.ReadWriteCloser) *Conn {
-	return &Conn{
+	c := &Conn{
 		rw:   rw,
 		out:  protocol.NewWriter(rw),
 		turn: make(chan struct{}, 1),
 		done: make(chan struct{}),
 		pong: make(chan struct{}),
 	}
+	c.out.OnError = c.unsent
+	return c
+}
+
+// unsent ends the connection because a frame could not be sent. If the runner is gone, the reader of frames says so, and has read the
+// runner's last words by then. But a write may fail while the runner lives on, and then it waits for that frame for ever.
+func (c *Conn) unsent(err error) {
+	time.AfterFunc(unsentPatience, func() { c.cut(fmt.Errorf("%w: %w", errUnsent, err)) })
+}
+
+// cut ends the connection because of err.
+func (c *Conn) cut(err error) {
+	c.fail(err)
+	_ = c.rw.Close() // done follows
 }
 
 // open calls speak, within helloTimeout, and starts the goroutines of the connection.

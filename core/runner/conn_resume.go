@@ -153,8 +153,7 @@ func (c *Conn) keepAlive() {
 			silent := time.Since(c.heard) > c.reply.Silence
 			c.mu.Unlock()
 			if silent {
-				c.fail(errSilent)
-				_ = c.rw.Close() // done follows
+				c.cut(errSilent)
 			}
 		}
 	}

@@ -65,8 +65,8 @@ func (c *Conn) Run(ctx context.Context, start Start, in RunInput, sink executor.
 		return executor.Result{}, executor.Errorf(executor.Unavailable, "runner: start: %w", err)
 	}
 	res, err := c.see(ctx, f, start.Limits.KillGrace, in, sink)
-	if f.isLost() && !f.started && errors.Is(err, errGone) {
-		err = executor.Errorf(executor.Unavailable, "runner: %w", ErrTaken)
+	if f.isLost() && !f.started && f.start.mayHaveBegun(err) {
+		err = executor.Errorf(executor.Unavailable, "runner: %w: %v", ErrTaken, c.Err())
 	}
 	if f.kept {
 		c.kept = start.Tree
@@ -88,14 +88,14 @@ func (c *Conn) see(ctx context.Context, f *follower, grace time.Duration, in Run
 		}
 		cutMu.Lock()
 		defer cutMu.Unlock()
-		cut = time.AfterFunc(grace+cancelMargin, func() {
-			c.fail(errors.New("the runner does not answer a cancel"))
-			_ = c.rw.Close()
-		})
+		cut = time.AfterFunc(grace+cancelMargin, func() { c.cut(errors.New("the runner does not answer a cancel")) })
 	})
 	stop := context.AfterFunc(ctx, cancel)
 
 	copied := make(chan struct{})
+	if in.Workspace == nil {
+		f.start.watch(func() { c.cut(errNoStart) })
+	}
 	if in.Workspace == nil && in.Stdin == nil {
 		close(copied)
 	} else {
@@ -109,6 +109,7 @@ func (c *Conn) see(ctx context.Context, f *follower, grace time.Duration, in Run
 	}
 
 	res, err := f.follow(sink, cancel)
+	f.start.end()
 	f.stopSending()
 	if closeInputs(in) {
 		<-copied
@@ -153,10 +154,11 @@ type follower struct {
 	conn      *Conn
 	workspace *protocol.Credit
 	stdin     *protocol.Credit
+	start     startWatch
 
 	sendMu  sync.Mutex
 	stopped bool
-	// release closes the workspace pipe and its source; nil if none is open.
+	// release closes what send has opened: the workspace pipe, and the source of the Workspace. It is nil if nothing is open.
 	release func()
 
 	mu       sync.Mutex
@@ -184,6 +186,7 @@ func newFollower(c *Conn) *follower {
 
 // take handles one frame, in the goroutine of the reader.
 func (f *follower) take(frames *protocol.Reader, t protocol.FrameType, n int) error {
+	f.start.heard(t == protocol.FrameStarted || t == protocol.FrameExited)
 	if t == protocol.FrameCredit {
 		p, err := frames.Payload(n)
 		if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/python-executor/python-executor/core/runner/protocol"
 )
 
-// send copies the Workspace, then Stdin. It returns only errors of the two readers. An error of the connection shows in the
-// reader of frames.
+// send copies the Workspace, then Stdin. It returns only errors of the two readers. An error of the connection ends it, which the
+// reader of frames tells.
 func (f *follower) send(in RunInput) error {
 	for _, part := range []struct {
 		name      string
@@ -26,45 +26,77 @@ func (f *follower) send(in RunInput) error {
 		if part.r == nil {
 			continue
 		}
-		sent, err := true, error(nil)
+		rest, sent, err := part.r, true, error(nil)
 		if part.credit == f.workspace {
-			sent, err = f.handOver(part.r)
+			rest, sent, err = f.handOver(part.r)
 		}
 		if sent && err == nil {
-			sent, err = f.copy(part.r, part.credit, part.data)
+			sent, err = f.copy(rest, part.credit, part.data)
 		}
 		if err != nil {
 			return fmt.Errorf("read %s: %w", part.name, err)
 		}
-		if !sent {
+		if !sent || !f.framed(part.end, make([]byte, protocol.HeaderBytes)) {
 			return nil
 		}
-		f.framed(part.end, make([]byte, protocol.HeaderBytes))
+		if part.credit == f.workspace {
+			f.start.watch(func() { f.conn.cut(errNoStart) })
+		}
 	}
 	return nil
 }
 
 // handOver gives the runner the Workspace without frames, if it can: through the workspace pipe, or by sending r's own
-// descriptor. Only the end of r is then left for copy. It reports false if the Execution ended first.
-func (f *follower) handOver(r io.Reader) (bool, error) {
+// descriptor. rest is what is left for copy: the end of r, or all of it. It reports false if the Execution ended first.
+func (f *follower) handOver(r io.Reader) (rest io.Reader, ok bool, err error) {
 	if pipe := f.conn.openWorkspacePipe(); pipe != nil {
-		return f.pour(pipe, r)
+		ok, err = f.pour(pipe, r)
+		return r, ok, err
 	}
 	s, ok := r.(executor.FileStream)
 	if !ok || !f.conn.out.CarriesFiles() {
-		return true, nil
+		return r, true, nil
 	}
 	file := s.TakeFile()
 	if file == nil {
-		return true, nil
+		return r, true, nil
 	}
-	defer file.Close() //nolint:errcheck // the runner has its own
 	f.sendMu.Lock()
 	defer f.sendMu.Unlock()
-	if !f.stopped {
-		f.conn.out.SendFile(protocol.FrameFile, file)
+	if f.stopped {
+		_ = file.Close() // it was not read
+		return nil, false, nil
 	}
-	return true, nil
+	if f.conn.out.SendFile(protocol.FrameFile, file) == nil {
+		_ = file.Close() // the runner has its own
+		return r, true, nil
+	}
+	// Frames may be possible all the same, and if not, the first of them says so.
+	from, release := descriptorReader(file)
+	f.release = release
+	return &takenReader{from: from, rest: r}, true, nil
+}
+
+// takenReader reads a FileStream whose descriptor was taken from it.
+type takenReader struct {
+	from, rest io.Reader
+	err        error // of from, which has ended
+}
+
+// Read implements io.Reader.
+func (t *takenReader) Read(p []byte) (int, error) {
+	if t.err == nil {
+		n, err := t.from.Read(p)
+		if t.err = err; n > 0 || err == nil {
+			return n, nil
+		}
+	}
+	// The stream knows whether that was all. A file whose read fails knows better.
+	n, err := t.rest.Read(p)
+	if errors.Is(err, io.EOF) {
+		err = t.err
+	}
+	return n, err
 }
 
 // copy sends r in chunks. It reports false if the Execution ended before r did.

@@ -77,6 +77,10 @@ func newAgent(inside *sandbox.Container) *agent {
 // serve serves one host until it is gone. It returns when nothing of any program is left.
 func (a *agent) serve(r io.Reader, w io.Writer) error {
 	a.out, a.w = protocol.NewWriter(w), w
+	var unsent unsent
+	a.out.OnError = func(err error) {
+		unsent.after(unsentPatience, func() { a.die(fmt.Errorf("a frame to the host could not be sent: %w", err)) })
+	}
 	var epoch [8]byte
 	_, _ = rand.Read(epoch[:]) // never fails (crypto/rand)
 	a.epoch = max(binary.BigEndian.Uint64(epoch[:]), 1)
@@ -86,6 +90,7 @@ func (a *agent) serve(r io.Reader, w io.Writer) error {
 	}
 	a.in = &protocol.MarkerReader{Src: r}
 	err := a.read(protocol.NewReader(a.in))
+	unsent.end()
 	if errors.Is(err, errBye) {
 		a.end()
 		return nil
@@ -352,7 +357,7 @@ func (a *agent) answer(x *execution, out *protocol.Writer) {
 	a.running = false
 	a.mu.Unlock()
 	if raw, err := protocol.EncodeResult(x.res); err != nil {
-		a.Logf("answer: %v", err)
+		a.die(fmt.Errorf("answer: %w", err)) // the host must not wait for ever
 	} else if out == x.box.Out {
 		_ = x.box.Last(protocol.FrameExited, raw) // a broken connection shows in the reader
 	} else {

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -136,24 +137,51 @@ func settle(inside *sandbox.Container) error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil && inside == nil {
 		return fmt.Errorf("subreaper: %w", err)
 	}
+	if inside == nil {
+		usualOOMScore() // before this process cannot open its own files in /proc any more
+	}
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("not dumpable: %w", err)
 	}
 	unix.Umask(0o022)
 	closeAtExec()
-	limit := func(resource int, soft, hard uint64) error {
-		var old syscall.Rlimit
-		if err := syscall.Getrlimit(resource, &old); err != nil {
-			return err
-		}
-		hard = min(hard, old.Max)
-		// syscall.Setrlimit keeps Go from giving programs the limit that Go itself was started with.
-		return syscall.Setrlimit(resource, &syscall.Rlimit{Cur: min(soft, hard), Max: hard})
-	}
 	return errors.Join(
-		limit(unix.RLIMIT_CORE, 0, 0),
-		limit(unix.RLIMIT_NOFILE, 1024, 65536),
+		syscall.Setrlimit(unix.RLIMIT_CORE, &syscall.Rlimit{}),
+		limitFiles(inside != nil),
 	)
+}
+
+// The descriptors of a program: as many as a login session has, and at most maxFiles.
+const (
+	usualFiles = 1024
+	maxFiles   = 65536
+)
+
+// limitFiles sets the limits of descriptors of this process and of programs. The kernel counts the descriptors that all processes of a
+// user have in flight over sockets, and refuses to send more when they are above the sender's own limit. Programs of an ordinary user's
+// server have the server's user. So their limit is a quarter of what the host has, and what they have in flight never keeps the host from
+// passing a descriptor.
+func limitFiles(inContainer bool) error {
+	var old syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &old); err != nil {
+		return err
+	}
+	hard := min(maxFiles, old.Max)
+	if !inContainer {
+		hard = min(hard, max(old.Max/4, usualFiles))
+	}
+	// syscall.Setrlimit keeps Go from giving programs the limit that Go itself was started with.
+	return syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: min(usualFiles, hard), Max: hard})
+}
+
+// usualOOMScore takes away the protection that a server may have from its service manager (OOMScoreAdjust=). Programs would inherit it: the
+// kernel would kill the host's processes before them, and with -1000 it could not end a program whose memory is full.
+func usualOOMScore() {
+	const name = "/proc/self/oom_score_adj"
+	raw, err := os.ReadFile(name)
+	if n, convErr := strconv.Atoi(strings.TrimSpace(string(raw))); err == nil && convErr == nil && n < 0 {
+		_ = os.WriteFile(name, []byte("0"), 0) // anybody may raise it
+	}
 }
 
 // closeAtExec keeps descriptors that were inherited from programs.

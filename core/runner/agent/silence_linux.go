@@ -2,6 +2,7 @@ package agent
 
 import (
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -69,6 +70,33 @@ func (a *agent) end() {
 	a.endSession()
 	if err := a.Close(); err != nil {
 		a.Logf("clean up: %v", err)
+	}
+}
+
+// unsentPatience is how long the end of the host may take to show after a write to it has failed.
+const unsentPatience = time.Second
+
+// unsent is a write to the host that has failed. If the host is gone, the reader of frames sees it. A host that is still there waits for
+// that frame for ever, and has to see the end of the runner.
+type unsent struct {
+	mu    sync.Mutex
+	timer *time.Timer
+	ended bool // the reader of frames has ended
+}
+
+func (u *unsent) after(patience time.Duration, over func()) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !u.ended {
+		u.timer = time.AfterFunc(patience, over)
+	}
+}
+
+func (u *unsent) end() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.ended = true; u.timer != nil {
+		u.timer.Stop()
 	}
 }
 

@@ -16,22 +16,34 @@ func (f *Writer) CarriesFiles() bool {
 	return ok
 }
 
-// SendFile sends a frame without payload, and file with it. An error breaks f.
-func (f *Writer) SendFile(t FrameType, file *os.File) {
+// SendFile sends a frame without payload, and file with it. The kernel may refuse to pass a descriptor and take everything else: it
+// counts the descriptors that a user has in flight (ETOOMANYREFS), and needs memory for them. An error that is ErrNotPassed means that
+// nothing was sent and that f works on. Any other error is that of f.
+func (f *Writer) SendFile(t FrameType, file *os.File) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	conn, ok := f.w.(*net.UnixConn)
-	if !ok || f.err != nil {
-		return
+	if !ok {
+		return ErrNotPassed
 	}
+	if f.err != nil {
+		return f.err
+	}
+	frame, sent, sendErr := [HeaderBytes]byte{HeaderBytes - 1: byte(t)}, 0, error(nil)
 	raw, err := file.SyscallConn() // Fd would make it blocking
 	if err == nil {
 		err = raw.Control(func(fd uintptr) {
-			frame := [HeaderBytes]byte{HeaderBytes - 1: byte(t)}
-			_, _, f.err = conn.WriteMsgUnix(frame[:], unix.UnixRights(int(fd)), nil) //nolint:gosec // a descriptor
+			sent, _, sendErr = conn.WriteMsgUnix(frame[:], unix.UnixRights(int(fd)), nil) //nolint:gosec // a descriptor
 		})
 	}
-	f.err = errors.Join(f.err, err)
+	switch err = errors.Join(err, sendErr); {
+	case err == nil:
+		return nil
+	case sent <= 0: // a broken connection shows in the next frame
+		return fmt.Errorf("%w: %w", ErrNotPassed, err)
+	default:
+		return f.broke(err)
+	}
 }
 
 // DescriptorReader reads a socket and keeps the descriptors that come with the bytes. It is not safe for concurrent use.
@@ -46,11 +58,14 @@ const maxFiles = 4
 
 // Read implements io.Reader.
 func (r *DescriptorReader) Read(p []byte) (int, error) {
-	n, oob, _, _, err := r.Conn.ReadMsgUnix(p, r.oob[:]) // closed at exec
+	n, oob, flags, _, err := r.Conn.ReadMsgUnix(p, r.oob[:]) // closed at exec
 	if oob > 0 {
 		if keepErr := r.keep(r.oob[:oob]); keepErr != nil {
 			return 0, keepErr
 		}
+	}
+	if err == nil && flags&unix.MSG_CTRUNC != 0 {
+		return 0, errors.New("the kernel has dropped a descriptor: this process has too many open, or too many came at once")
 	}
 	if err == nil && n == 0 && len(p) > 0 {
 		err = io.EOF // ReadMsgUnix leaves that to its caller

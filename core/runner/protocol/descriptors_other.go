@@ -6,4 +6,4 @@ import "os"
 
 func (f *Writer) CarriesFiles() bool { return false }
 
-func (f *Writer) SendFile(FrameType, *os.File) {}
+func (f *Writer) SendFile(FrameType, *os.File) error { return ErrNotPassed }

@@ -108,6 +108,9 @@ func MaxPayload(t FrameType) int {
 	}
 }
 
+// ErrNotPassed means that a descriptor was not sent, and that the Writer works on.
+var ErrNotPassed = errors.New("the descriptor cannot be passed on")
+
 // ErrFrame marks what a peer cannot send if it keeps the protocol.
 var ErrFrame = errors.New("broken runner protocol")
 
@@ -213,6 +216,9 @@ type Writer struct {
 	err error
 	// marker is what the receiver looks for in all that it reads. It is nil if the receiver looks for none.
 	marker []byte
+	// OnError, if not nil, is called with the error of the first write that fails, before that write returns. It must not use the
+	// Writer. A reader of the same connection may never see that error, so the owner of the connection must end it.
+	OnError func(error)
 	// relay takes the frames instead of w. It is nil if they are written to w.
 	relay Relay
 	// Generation is the generation of the host that the frames are for. See Relay.
@@ -261,11 +267,19 @@ func (f *Writer) write(buf []byte) error {
 	if f.err != nil {
 		return f.err
 	}
-	_, f.err = f.w.Write(buf)
-	if f.err == nil && f.marker != nil && endsLikeMarker(buf, f.marker) > 0 {
-		_, f.err = f.w.Write([]byte{HeaderBytes - 1: byte(FramePing)})
+	_, err := f.w.Write(buf)
+	if err == nil && f.marker != nil && endsLikeMarker(buf, f.marker) > 0 {
+		_, err = f.w.Write([]byte{HeaderBytes - 1: byte(FramePing)})
 	}
-	return f.err
+	return f.broke(err)
+}
+
+// broke keeps the error of a write, if it is one, and returns it. The caller holds the lock.
+func (f *Writer) broke(err error) error {
+	if f.err = err; err != nil && f.OnError != nil {
+		f.OnError(err)
+	}
+	return err
 }
 
 func (f *Writer) pass(t FrameType, frame []byte) error {
