@@ -18,7 +18,7 @@ func abuseRules() []rule {
 		{"BE-202", "abuse: nothing can be mounted or unmounted, and the root folder cannot be changed", abuseMount},
 		{"BE-203", "abuse: the kernel's settings and the program's own limits cannot be changed", abuseSettings},
 		{"BE-204", "abuse: no device that leads to the machine can be made or opened", abuseDevices},
-	}, abuseRunnerRules(), abusePrivilegeRules(), abuseOtherRules(), abuseBombRules(), abuseFileRules(), abuseTemporaryRules(), abuseDirectoryRules())
+	}, abuseRunnerRules(), abusePrivilegeRules(), abuseOtherRules(), abuseBombRules(), abuseFileRules(), abuseTemporaryRules(), abuseSharedRules(), abuseDirectoryRules())
 }
 
 func abuseHost(c *Case) {
@@ -122,6 +122,12 @@ return first(["/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/pr
 		{"a setting under /sys", separated, `
 return first(["/sys/kernel/uevent_helper", "/sys/kernel/mm/transparent_hugepage/enabled", "/sys/power/state", "/sys/kernel/profiling",
               "/sys/module/kernel/parameters/panic", "/sys/devices/system/cpu/cpu1/online"], lambda f: os.open(f, os.O_WRONLY))`},
+		{"the names of the host's control groups", contained, `
+names = [line.rstrip().split(":", 2)[2] for line in open("/proc/self/cgroup")]
+names = [n for n in names if "python-executor" in n or ".slice" in n or ".scope" in n or "system" in n]
+if not names:
+    raise Refused("nothing is to be seen")
+return names`},
 		{"its own control group", separated, `
 files = ("memory.max", "memory.high", "memory.limit_in_bytes", "pids.max", "cpu.max", "cpu.shares", "cpu.cfs_quota_us", "cgroup.procs",
          "tasks", "release_agent", "notify_on_release", "cgroup.subtree_control", "devices.allow")

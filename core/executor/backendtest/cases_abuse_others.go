@@ -140,6 +140,12 @@ func abuseRaw(c *Case) {
 		{"raw IP with its own header", separated, "return socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)"},
 		{"packets", separated, "return socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))"},
 		{"packets without their head", separated, "return socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(3))"},
+		{"the kernel's events about devices", contained, `
+s = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, 15)
+s.bind((0, 1))
+return "listens"`},
+		{"the kernel's audit", contained, "return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 9)"},
+		{"the sockets of others", contained, "return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 4)"},
 		{"the way of packets", separated, `
 s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
 s.bind((0, 0))

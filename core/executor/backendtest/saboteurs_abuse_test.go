@@ -40,6 +40,7 @@ func abuseSaboteurs() []saboteur {
 		says("lets 200 processes run where 48 may", "BE-215", "fork 200\nprint up\n", "print forked\nprint up\n"),
 		says("lets a program fill what is not its own", "BE-217", "fill-file big 256MB\n", ""),
 		says("gives a program descriptors without end", "BE-219", "print EMFILE", "print through 1100000"),
+		says("loses a workspace while descriptors are in flight", "BE-226", "cat given", ""),
 		says("keeps a file outside as an artifact", "BE-222", "symlink /etc out/folder\n", "write-file out/folder root:x:0:0\n"),
 		ends("believes a program that kills its runner", "BE-206", "print alive\nexit 7", func(r *executor.Result) {
 			r.Status, r.ExitCode = executor.StatusSucceeded, new(int)
@@ -52,6 +53,14 @@ func abuseSaboteurs() []saboteur {
 		ends("waits for what hides", "BE-223", "spawn-grandchild hidden", func(r *executor.Result) { r.Wall += time.Hour }),
 		{does: "follows a link in the place of a folder", breaks: []string{"BE-230"}, abuses: true, caps: func(c *executor.Capabilities) { c.HostDirectories = true }},
 		{does: "lets a neighbour pay for a memory bomb", breaks: []string{"BE-216"}, abuses: true, hook: sharedMemory()},
+		{
+			does: "keeps files with holes beyond the disk limit", breaks: []string{"BE-227"}, abuses: true,
+			hook: changeJob(func(job *executor.Job) {
+				if strings.Contains(job.Spec.Code, "holes") {
+					job.Limits.DiskBytes = 1 << 30
+				}
+			}),
+		},
 		{
 			does: "swallows a tar bomb", breaks: []string{"BE-221"}, abuses: true,
 			hook: changeJob(func(job *executor.Job) {

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"os"
 	"sync"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -97,7 +98,11 @@ func (s *source) Open() (io.ReadCloser, error) {
 	if s.after != nil && !s.after.wasRead() {
 		s.c.suite.violate("BE-92", "%s: %s was opened before %s had been read to its end", s.c.rule.ID, s.what, s.after.what)
 	}
-	return &reader{ReadCloser: s.open(), source: s}, nil
+	r := &reader{ReadCloser: s.open(), source: s}
+	if _, ok := r.ReadCloser.(executor.FileStream); ok {
+		return fileReader{r}, nil
+	}
+	return r, nil
 }
 
 func (s *source) wasRead() bool {
@@ -137,6 +142,14 @@ func (r *reader) Close() error {
 	r.source.closed++
 	r.source.mu.Unlock()
 	return r.ReadCloser.Close()
+}
+
+// fileReader is the reader of an executor.FileStream.
+type fileReader struct{ *reader }
+
+// TakeFile implements executor.FileStream.
+func (r fileReader) TakeFile() *os.File {
+	return r.ReadCloser.(executor.FileStream).TakeFile() //nolint:forcetypeassert // Open has looked
 }
 
 // endless is a reader that returns zeros until it is closed.
