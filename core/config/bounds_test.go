@@ -65,6 +65,10 @@ func TestEveryKeyHasItsBounds(t *testing.T) {
 		{"engine.max_concurrent", list{1, 10000}, list{0, -1}, ""},
 		{"engine.max_queued", list{0, 1}, list{-1}, ""},
 		{"engine.max_per_owner", list{0, 1}, list{-1}, ""},
+		{"engine.max_running_per_owner", list{0, 1}, list{-1}, ""},
+		{"engine.max_artifact_bytes", list{0, 1}, list{-1}, ""},
+		{"engine.max_spool_bytes", list{0, 1}, list{-1}, ""},
+		{"engine.max_spool_bytes_per_owner", list{0, 1}, list{-1}, ""},
 		{"engine.drain_timeout_seconds", list{0, 1e9}, list{-0.1, 1.1e9}, ""},
 		{"retention.max_age_seconds", list{0, 0.5, 1e9}, list{-0.1, 1.1e9}, ""},
 		{"retention.max_executions", list{0, 1}, list{-1}, ""},
@@ -198,6 +202,33 @@ func TestTheShareOfAnOwner(t *testing.T) {
 		c.ShareSessions()
 		if got, want := fmt.Sprint(c.Engine.MaxPerOwner, c.Sessions.MaxPerOwner), fmt.Sprint(test.executionsWant, test.sessionsWant); got != want {
 			t.Errorf("%+v: an owner may have %s, want %s", test, got, want)
+		}
+	}
+}
+
+// With one owner nothing is kept for another. Several tokens may have one owner.
+func TestASlotIsKeptWhereThereAreSeveralOwners(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		owners     []string
+		concurrent int
+		running    int
+		spool      int64
+	}{
+		{nil, 4, 0, 0},
+		{[]string{"a", "a"}, 4, 0, 0},
+		{[]string{"a", "a", "b"}, 4, 3, 50},
+		{[]string{"a", "b"}, 1, 1, 50},
+	} {
+		c := config.Default()
+		for _, owner := range test.owners {
+			c.HTTP.Tokens = append(c.HTTP.Tokens, config.Token{Owner: owner})
+		}
+		c.Engine.MaxConcurrent, c.Engine.MaxSpoolBytes, c.Engine.MaxRunningPerOwner = test.concurrent, 100, 7
+		c.ShareRunning()
+		c.ShareSpool()
+		if c.Engine.MaxRunningPerOwner != test.running || c.Engine.MaxSpoolBytesPerOwner != test.spool {
+			t.Errorf("%+v: an owner may run %d and spool %d", test, c.Engine.MaxRunningPerOwner, c.Engine.MaxSpoolBytesPerOwner)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -123,6 +124,16 @@ type Engine struct {
 	MaxQueued int `json:"max_queued"`
 	// MaxPerOwner bounds an owner's waiting and running Executions together; 0 = no bound. Default: Config.ShareExecutions.
 	MaxPerOwner int `json:"max_per_owner"`
+	// MaxRunningPerOwner bounds an owner's running Executions; 0 = no bound. While it is not 0, the last free slot is for an owner that has
+	// none running. Default: Config.ShareRunning.
+	MaxRunningPerOwner int `json:"max_running_per_owner"`
+	// MaxArtifactBytes bounds the files that one Execution keeps, besides its disk_mb; 0 = no bound. A file counts with its size, whatever
+	// holes it has. Default 2 GiB.
+	MaxArtifactBytes int64 `json:"max_artifact_bytes"`
+	// MaxSpoolBytes bounds the inputs that lie on disk for waiting and running Executions; 0 = no bound. Default 64 GiB.
+	MaxSpoolBytes int64 `json:"max_spool_bytes"`
+	// MaxSpoolBytesPerOwner bounds those of one owner; 0 = no bound. Default: Config.ShareSpool.
+	MaxSpoolBytesPerOwner int64 `json:"max_spool_bytes_per_owner"`
 	// DrainTimeoutSeconds is how long a stopping server lets running Executions finish. Default 30; 0: they end immediately.
 	DrainTimeoutSeconds float64 `json:"drain_timeout_seconds"`
 }
@@ -160,7 +171,8 @@ func (l Limits) Executor() executor.Limits {
 	}
 }
 
-// Retention bounds the finished Executions that are kept. They are removed when any bound is reached. 0 = that bound is off.
+// Retention bounds the finished Executions that are kept. They are removed when any bound is reached: at MaxAgeSeconds the oldest of all, at the
+// other two the oldest of the owner that has most. 0 = that bound is off.
 type Retention struct {
 	// MaxAgeSeconds bounds the time since the end of an Execution. Default 86,400.
 	MaxAgeSeconds float64 `json:"max_age_seconds"`
@@ -215,6 +227,29 @@ func (b Backend) TypeOr(name string) string {
 // the Executions that the server accepts, at least one. Without tokens there is one owner, and no bound.
 func (c *Config) ShareExecutions() {
 	c.Engine.MaxPerOwner = c.share(c.Engine.MaxConcurrent + c.Engine.MaxQueued)
+}
+
+// ShareRunning sets engine.max_running_per_owner to its default: with tokens of several owners all slots but one, at least one, so that a
+// slot is free for another owner. With one owner there is no bound.
+func (c *Config) ShareRunning() {
+	c.Engine.MaxRunningPerOwner = 0
+	if c.severalOwners() {
+		c.Engine.MaxRunningPerOwner = max(1, c.Engine.MaxConcurrent-1)
+	}
+}
+
+// ShareSpool sets engine.max_spool_bytes_per_owner to its default: with tokens of several owners half of engine.max_spool_bytes. With one owner
+// there is no bound of its own.
+func (c *Config) ShareSpool() {
+	c.Engine.MaxSpoolBytesPerOwner = 0
+	if c.severalOwners() {
+		c.Engine.MaxSpoolBytesPerOwner = c.Engine.MaxSpoolBytes / 2
+	}
+}
+
+// severalOwners reports whether the tokens have more than one owner.
+func (c *Config) severalOwners() bool {
+	return slices.ContainsFunc(c.HTTP.Tokens, func(t Token) bool { return t.Owner != c.HTTP.Tokens[0].Owner })
 }
 
 // ShareSessions sets sessions.max_per_owner likewise: half of sessions.max.

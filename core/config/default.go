@@ -14,7 +14,9 @@ func Default() Config {
 		DataDir:  dataDir(os.Geteuid(), os.Getenv("XDG_STATE_HOME"), os.UserHomeDir),
 		Backend:  "uv",
 		Backends: map[string]Backend{"uv": {Options: json.RawMessage("{}")}},
-		Engine:   Engine{MaxConcurrent: concurrent(), MaxQueued: 1000, DrainTimeoutSeconds: 30},
+		Engine: Engine{
+			MaxConcurrent: concurrent(), MaxQueued: 1000, MaxArtifactBytes: 2 << 30, MaxSpoolBytes: 64 << 30, DrainTimeoutSeconds: 30,
+		},
 		Limits: LimitRange{
 			Default: Limits{300, 1024, 2048, 1024, 256, 64 << 20, 1},
 			Max:     Limits{86400, 65536, 65536, 262144, 4096, 1 << 30, 60},

@@ -345,7 +345,7 @@ func (e *Engine) submitSpooled(ctx context.Context, x *execution, rec executor.R
 func (e *Engine) receive(ctx context.Context, x *execution, req request) (spooled, error) {
 	ctx, cancel := e.uploading(ctx, x)
 	defer cancel()
-	return e.spool(ctx, x.id, req.in, req.spec.Durable)
+	return e.spool(ctx, x.id, x.owner, req.in, req.spec.Durable)
 }
 
 // uploading returns a context for reads of the caller's input. It ends when ctx or x ends, and after Deadlines.Upload.

@@ -22,7 +22,9 @@ const maxArtifacts = 100_000
 type artifacts struct {
 	engine  *Engine
 	id      string
-	limit   int64 // of all files together
+	limit   int64  // of all files together
+	bound   string // the name of limit
+	bytes   int64
 	durable bool
 	ctx     context.Context
 
@@ -53,6 +55,8 @@ func (a *artifacts) add(h *tar.Header, r io.Reader) error {
 		return executor.FieldErrorf(executor.Exhausted, "outputs", "must be at most %d files", maxArtifacts)
 	case a.nameBytes+len(h.Name) > executor.MaxArtifactNames:
 		return executor.FieldErrorf(executor.Exhausted, "outputs", "must have names of at most %d bytes together", executor.MaxArtifactNames)
+	case h.Size > a.limit-a.bytes: // a file with holes counts as what it takes without them
+		return a.tooLarge()
 	case a.names[h.Name]:
 		return badArtifact{fmt.Errorf("the artifact %q twice", clip(h.Name, 100))}
 	}
@@ -72,6 +76,7 @@ func (a *artifacts) add(h *tar.Header, r io.Reader) error {
 		return badArtifact{fmt.Errorf("the artifact %q is cut off", clip(h.Name, 100))}
 	}
 	a.names[h.Name] = true
+	a.bytes += h.Size
 	a.nameBytes += len(h.Name)
 	a.list = append(a.list, executor.Artifact{Path: h.Name, SizeBytes: h.Size})
 	return nil
@@ -104,9 +109,13 @@ func diskFull(err error) bool {
 // explain returns the reason why the blob takes no more bytes.
 func (a *artifacts) explain(err error) error {
 	if executor.CodeOf(err) == executor.Exhausted && !diskFull(err) {
-		return executor.FieldErrorf(executor.Exhausted, "outputs", "must be at most %d bytes together (config.disk_mb)", a.limit)
+		return a.tooLarge()
 	}
 	return a.engine.internal("keep artifacts", err)
+}
+
+func (a *artifacts) tooLarge() error {
+	return executor.FieldErrorf(executor.Exhausted, "outputs", "must be at most %d bytes together (%s)", a.limit, a.bound)
 }
 
 // seal ends the blob, and returns its key and its files. Without files there is no key.

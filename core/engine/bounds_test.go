@@ -218,21 +218,27 @@ func TestRetentionCountsWhatAnEarlierLifeHasLeft(t *testing.T) {
 func TestTheBoundsOfRetentionAreExact(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	two := []finished{{"a", now.Add(-time.Hour), 10}, {"b", now, 10}}
+	kept := func(r *retention) *retention {
+		r.shelves = map[string]*shelf{}
+		for _, k := range []finished{{id: "a", at: now.Add(-time.Hour), bytes: 10}, {id: "b", at: now, bytes: 10}} {
+			r.putLocked(k)
+		}
+		return r
+	}
 	for name, c := range map[string]struct {
 		r    *retention
 		over bool
 	}{
-		"no bounds":           {&retention{kept: two, total: 20}, false},
+		"no bounds":           {kept(&retention{}), false},
 		"nothing kept":        {&retention{age: 1, count: 1, bytes: 1, total: 20}, false},
-		"as many as may be":   {&retention{kept: two, total: 20, count: 2}, false},
-		"one too many":        {&retention{kept: two, total: 20, count: 1}, true},
-		"as large as may be":  {&retention{kept: two, total: 20, bytes: 20}, false},
-		"a byte too large":    {&retention{kept: two, total: 20, bytes: 19}, true},
-		"as old as may be":    {&retention{kept: two, total: 20, age: time.Hour + 1}, false},
-		"old enough to leave": {&retention{kept: two, total: 20, age: time.Hour}, true},
+		"as many as may be":   {kept(&retention{count: 2}), false},
+		"one too many":        {kept(&retention{count: 1}), true},
+		"as large as may be":  {kept(&retention{bytes: 20}), false},
+		"a byte too large":    {kept(&retention{bytes: 19}), true},
+		"as old as may be":    {kept(&retention{age: time.Hour + 1}), false},
+		"old enough to leave": {kept(&retention{age: time.Hour}), true},
 	} {
-		if over := c.r.overLocked(now); over != c.over {
+		if over := c.r.overLocked(now) != nil; over != c.over {
 			t.Errorf("%s: over is %t", name, over)
 		}
 	}

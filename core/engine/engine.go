@@ -90,6 +90,7 @@ type Engine struct {
 	log           *slog.Logger
 	metrics       *metrics
 	retention     *retention
+	spools        spools
 	ids           idSource
 	embedded      bool
 	sessions      *sessions.Registry
@@ -154,6 +155,7 @@ func New(o Options) (*Engine, error) {
 	}
 	e.settings.Store(first)
 	e.queue = newQueue(first.engine.MaxConcurrent, first.engine.MaxQueued, first.engine.MaxPerOwner)
+	e.queue.share = first.engine.MaxRunningPerOwner
 	e.retention = newRetention(e, o.Retention)
 	e.base, e.halt = context.WithCancelCause(context.Background())
 	e.sessions = e.newSessions(first.sessions)
@@ -189,6 +191,7 @@ func (e *Engine) Start(ctx context.Context) error {
 	e.retention.add(found.finished)
 	// The capacity of each backend, before it gets anything.
 	_ = e.describe(ctx)
+	e.adoptSpools(found.unfinished)
 	e.recover(found.unfinished)
 	e.spawn(func() { e.removeLate(found.late) })
 	e.spawn(e.retention.run)

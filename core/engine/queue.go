@@ -14,11 +14,17 @@ type queue struct {
 	slots, maxQueued, perOwner int
 	// capacity bounds the running places by backend; 0 = no bound of its own.
 	capacity map[string]int
+	// share bounds the running places of one owner. While it is not 0, the last slot of the server, and of each backend, is for an owner
+	// that has none running there.
+	share int
 
 	// tally counts all places, on those of each backend, and held those of each owner.
 	tally
 	on   map[string]*tally
 	held map[string]int
+	// runs counts the running places of each owner, and runsOn those on each backend.
+	runs   map[string]int
+	runsOn map[ownerOn]int
 
 	// lines are the owners that have a waiting place, in the order of their next turn.
 	lines []*line
@@ -29,6 +35,9 @@ type tally struct {
 	// arriving counts the running places whose input is still on its way from their caller.
 	running, arriving, queued int
 }
+
+// ownerOn is an owner on a backend.
+type ownerOn struct{ owner, backend string }
 
 type line struct {
 	owner   string
@@ -60,7 +69,7 @@ type place struct {
 func newQueue(slots, maxQueued, perOwner int) *queue {
 	return &queue{
 		slots: slots, maxQueued: maxQueued, perOwner: perOwner,
-		capacity: map[string]int{}, on: map[string]*tally{}, held: map[string]int{},
+		capacity: map[string]int{}, on: map[string]*tally{}, held: map[string]int{}, runs: map[string]int{}, runsOn: map[ownerOn]int{},
 	}
 }
 
@@ -83,6 +92,15 @@ func (q *queue) move(p *place, to placeState, arriving bool) {
 
 // count adds n to the counts to which p contributes.
 func (q *queue) count(p *place, n int) {
+	if p.state == granted {
+		on := ownerOn{p.owner, p.backend}
+		if q.runs[p.owner] += n; q.runs[p.owner] == 0 {
+			delete(q.runs, p.owner)
+		}
+		if q.runsOn[on] += n; q.runsOn[on] == 0 {
+			delete(q.runsOn, on)
+		}
+	}
 	for _, t := range []*tally{&q.tally, q.at(p.backend)} {
 		switch p.state {
 		case reserved, waiting:
@@ -116,14 +134,14 @@ func (q *queue) reserve(owner, backend string, kind startKind) (p *place, why st
 		return nil, why
 	}
 	p = q.adopt(owner, backend)
-	if kind != startLater && q.room(backend) && !q.awaited(backend) && (kind == startNow || q.roomToArrive(backend)) {
+	if kind != startLater && q.room(owner, backend) && !q.awaited() && (kind == startNow || q.roomToArrive(backend)) {
 		q.move(p, granted, kind == startArriving)
 	}
 	return p, ""
 }
 
 // refusal names the bound because of which there is no place; "" if there is one. While enough slots are free for all queued places, a
-// new one needs no room in the queue.
+// new one needs no room in the queue, but for its owner's share of them.
 func (q *queue) refusal(owner, backend string) string {
 	if q.perOwner > 0 && q.held[owner] >= q.perOwner {
 		return "your executions, waiting and running"
@@ -137,6 +155,9 @@ func (q *queue) refusal(owner, backend string) string {
 	}
 	if !free {
 		return "the queue"
+	}
+	if own := q.held[owner]; q.share > 0 && own > 0 && (own >= q.share || q.slots-q.running-q.queued <= 1) {
+		return "your running executions"
 	}
 	return ""
 }
@@ -177,7 +198,7 @@ func (q *queue) next() *place {
 	}
 	for i, l := range q.lines {
 		for j, p := range l.waiting {
-			if !q.room(p.backend) {
+			if !q.room(p.owner, p.backend) {
 				continue
 			}
 			if q.leave(i, j) {
@@ -197,7 +218,7 @@ func (q *queue) crowded() (places []*place) {
 	}
 	for _, l := range q.lines {
 		for _, p := range l.waiting {
-			if !q.room(p.backend) {
+			if !q.capable(p.backend) {
 				places = append(places, p)
 			}
 		}
@@ -258,10 +279,25 @@ func (q *queue) release(p *place) {
 	}
 }
 
-// room reports whether a slot on backend is free.
-func (q *queue) room(backend string) bool {
+// capable reports whether a slot on backend is free, whoever may have it.
+func (q *queue) capable(backend string) bool {
 	c := q.capacity[backend]
 	return q.running < q.slots && (c <= 0 || q.at(backend).running < c)
+}
+
+// room reports whether a slot on backend is free for owner.
+func (q *queue) room(owner, backend string) bool {
+	if !q.capable(backend) {
+		return false
+	}
+	mine, c := q.runs[owner], q.capacity[backend]
+	switch {
+	case q.share <= 0 || mine == 0:
+		return true
+	case mine >= q.share || q.slots-q.running == 1:
+		return false
+	}
+	return c <= 0 || c-q.at(backend).running > 1 || q.runsOn[ownerOn{owner, backend}] == 0
 }
 
 // roomToArrive reports whether one more slot may be held by a caller that is still sending. At most half of the slots are, so that slow
@@ -271,11 +307,11 @@ func (q *queue) roomToArrive(backend string) bool {
 	return q.arriving < q.slots/2 && (c <= 0 || q.at(backend).arriving < c/2)
 }
 
-// awaited reports whether a waiting place could take a slot on backend.
-func (q *queue) awaited(backend string) bool {
+// awaited reports whether a waiting place could take a slot.
+func (q *queue) awaited() bool {
 	for _, l := range q.lines {
 		for _, p := range l.waiting {
-			if p.backend == backend || q.room(p.backend) {
+			if q.room(p.owner, p.backend) {
 				return true
 			}
 		}

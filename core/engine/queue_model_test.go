@@ -50,7 +50,7 @@ func TestTheCountsOfTheQueueFollowItsPlaces(t *testing.T) {
 					}
 				}
 				for _, p := range places {
-					if p.state == waiting && q.room(p.backend) {
+					if p.state == waiting && q.room(p.owner, p.backend) {
 						t.Fatal("a place waits although it has a slot")
 					}
 				}

@@ -122,7 +122,7 @@ func TestTheBoundsOfTheQueueAreExact(t *testing.T) {
 		if q.running != 1 || q.queued != 0 || q.at("x").running != 1 || q.at("x").queued != 0 {
 			t.Errorf("after it was taken twice: %+v", q)
 		}
-		if q.next() != nil || q.room("x") {
+		if q.next() != nil || q.room("a", "x") {
 			t.Error("there is room beside what was taken")
 		}
 	})

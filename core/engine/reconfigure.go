@@ -44,6 +44,7 @@ func (e *Engine) Reconfigure(o Options) ([]Retired, error) {
 	}
 	e.settings.Store(next)
 	e.queue.slots, e.queue.maxQueued, e.queue.perOwner = next.engine.MaxConcurrent, next.engine.MaxQueued, next.engine.MaxPerOwner
+	e.queue.share = next.engine.MaxRunningPerOwner
 	e.sessions.SetRules(next.sessions)
 	e.retention.setBounds(o.Retention)
 	var retired []Retired

@@ -22,13 +22,13 @@ const (
 
 // finished is a finished Execution.
 type finished struct {
-	id    string
-	at    time.Time
-	bytes int64
+	id, owner string
+	at        time.Time
+	bytes     int64
 }
 
 func finishedOf(rec executor.Record) finished {
-	k := finished{id: rec.ID, at: rec.FinishedAt, bytes: rec.LogBytes + rec.SpecBytes}
+	k := finished{id: rec.ID, owner: rec.Owner, at: rec.FinishedAt, bytes: rec.LogBytes + rec.SpecBytes}
 	if rec.Result != nil && rec.ArtifactsBlob != "" {
 		for _, a := range rec.Result.Artifacts {
 			k.bytes += a.SizeBytes + 1024 // headers and padding of a tar
@@ -37,7 +37,9 @@ func finishedOf(rec executor.Record) finished {
 	return k
 }
 
-// retention deletes finished Executions beyond the configured bounds, the longest finished first.
+// retention deletes finished Executions beyond the configured bounds. Beyond the age that is the longest finished one. Beyond another bound it
+// is the longest finished one of the owner that has most of what is bounded. So nobody who keeps less than an equal share loses results
+// because of others.
 type retention struct {
 	engine *Engine
 	wake   chan struct{}
@@ -47,15 +49,23 @@ type retention struct {
 	age   time.Duration
 	count int
 	bytes int64
-	// kept are the finished Executions in the order of their end; total is the sum of their bytes.
+	// shelves have the finished Executions of each owner that has some. number counts all of them, and total is the sum of their bytes.
+	shelves map[string]*shelf
+	number  int
+	total   int64
+}
+
+// shelf has the finished Executions of one owner, in the order of their end.
+type shelf struct {
 	kept  []finished
-	total int64
+	bytes int64
 }
 
 func newRetention(e *Engine, c config.Retention) *retention {
 	r := &retention{
-		engine: e,
-		wake:   make(chan struct{}, 1),
+		engine:  e,
+		wake:    make(chan struct{}, 1),
+		shelves: map[string]*shelf{},
 	}
 	r.setBounds(c)
 	return r
@@ -76,11 +86,24 @@ func (r *retention) setBounds(c config.Retention) {
 func (r *retention) add(list []finished) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.kept = append(list, r.kept...)
-	slices.SortFunc(r.kept, func(a, b finished) int { return cmp.Or(a.at.Compare(b.at), strings.Compare(a.id, b.id)) })
 	for _, k := range list {
-		r.total += k.bytes
+		r.putLocked(k)
 	}
+	for _, s := range r.shelves {
+		slices.SortFunc(s.kept, func(a, b finished) int { return cmp.Or(a.at.Compare(b.at), strings.Compare(a.id, b.id)) })
+	}
+}
+
+func (r *retention) putLocked(k finished) {
+	s := r.shelves[k.owner]
+	if s == nil {
+		s = &shelf{}
+		r.shelves[k.owner] = s
+	}
+	s.kept = append(s.kept, k)
+	s.bytes += k.bytes
+	r.number++
+	r.total += k.bytes
 }
 
 // ended adds an Execution that has just finished.
@@ -94,10 +117,8 @@ func (r *retention) ended(id string) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	k := finishedOf(rec)
-	r.kept = append(r.kept, k)
-	r.total += k.bytes
-	if r.overLocked(time.Now()) || len(r.kept) == 1 {
+	r.putLocked(finishedOf(rec))
+	if r.overLocked(time.Now()) != nil || r.number == 1 {
 		select {
 		case r.wake <- struct{}{}:
 		default:
@@ -105,13 +126,32 @@ func (r *retention) ended(id string) {
 	}
 }
 
-// overLocked reports whether a bound is exceeded. The caller holds the lock.
-func (r *retention) overLocked(now time.Time) bool {
-	if len(r.kept) == 0 {
-		return false
+// overLocked returns the owner whose longest finished Execution is to be deleted because a bound is exceeded, or nil. The caller holds the
+// lock.
+func (r *retention) overLocked(now time.Time) *shelf {
+	oldest := r.firstLocked(func(*shelf, *shelf) int { return 0 })
+	switch {
+	case oldest == nil:
+		return nil
+	case r.age > 0 && now.Sub(oldest.kept[0].at) >= r.age:
+		return oldest
+	case r.count > 0 && r.number > r.count:
+		return r.firstLocked(func(a, b *shelf) int { return cmp.Compare(len(b.kept), len(a.kept)) })
+	case r.bytes > 0 && r.total > r.bytes:
+		return r.firstLocked(func(a, b *shelf) int { return cmp.Compare(b.bytes, a.bytes) })
 	}
-	return r.count > 0 && len(r.kept) > r.count || r.bytes > 0 && r.total > r.bytes ||
-		r.age > 0 && now.Sub(r.kept[0].at) >= r.age
+	return nil
+}
+
+// firstLocked returns the first shelf by order, and of several the one whose first Execution has finished first. It returns nil if there is
+// none. The caller holds the lock.
+func (r *retention) firstLocked(order func(a, b *shelf) int) (first *shelf) {
+	for _, s := range r.shelves {
+		if first == nil || cmp.Or(order(s, first), s.kept[0].at.Compare(first.kept[0].at), strings.Compare(s.kept[0].id, first.kept[0].id)) < 0 {
+			first = s
+		}
+	}
+	return first
 }
 
 // run purges whenever a bound is exceeded, and sweeps every sweepInterval, until the Engine stops.
@@ -142,10 +182,11 @@ func (r *retention) untilNext(retry bool) time.Duration {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.age <= 0 || len(r.kept) == 0 {
+	oldest := r.firstLocked(func(*shelf, *shelf) int { return 0 })
+	if r.age <= 0 || oldest == nil {
 		return sweepInterval
 	}
-	return max(time.Until(r.kept[0].at.Add(r.age)), time.Millisecond)
+	return max(time.Until(oldest.kept[0].at.Add(r.age)), time.Millisecond)
 }
 
 // purge deletes Executions until no bound is exceeded. It reports whether an error of the Store makes a retry necessary.
@@ -157,22 +198,33 @@ func (r *retention) purge() (retry bool) {
 		default:
 		}
 		r.mu.Lock()
-		if !r.overLocked(time.Now()) {
+		over := r.overLocked(time.Now())
+		if over == nil {
 			r.mu.Unlock()
 			return false
 		}
-		oldest := r.kept[0]
+		oldest := over.kept[0]
 		r.mu.Unlock()
 		if err := r.delete(oldest.id); err != nil {
 			r.engine.log.Error("finished execution not deleted", "execution", oldest.id, "error", err)
 			return true
 		}
 		r.mu.Lock()
-		// Only this goroutine removes elements.
-		r.kept[0] = finished{}
-		r.kept = r.kept[1:]
-		r.total -= oldest.bytes
+		r.takeLocked(over)
 		r.mu.Unlock()
+	}
+}
+
+// takeLocked removes the first Execution of s. Only the goroutine of purge removes some. The caller holds the lock.
+func (r *retention) takeLocked(s *shelf) {
+	first := s.kept[0]
+	s.kept[0] = finished{}
+	s.kept = s.kept[1:]
+	s.bytes -= first.bytes
+	r.number--
+	r.total -= first.bytes
+	if len(s.kept) == 0 {
+		delete(r.shelves, first.owner)
 	}
 }
 

@@ -39,7 +39,8 @@ func (e *Engine) newSettings(o Options, before *settings) (*settings, error) {
 	if s.sessions.IdleTimeoutSeconds == 0 {
 		s.sessions = config.Default().Sessions
 	}
-	if s.engine.MaxConcurrent < 0 || s.engine.MaxQueued < 0 || s.engine.MaxPerOwner < 0 {
+	b := s.engine
+	if b.MaxConcurrent < 0 || b.MaxQueued < 0 || b.MaxPerOwner < 0 || b.MaxRunningPerOwner < 0 || b.MaxArtifactBytes < 0 || b.MaxSpoolBytes < 0 || b.MaxSpoolBytesPerOwner < 0 {
 		return nil, executor.Errorf(executor.Invalid, "the engine's bounds must not be negative")
 	}
 	s.defaultLimits, s.maxLimits = limitRange(o.Limits)

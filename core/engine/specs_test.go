@@ -134,8 +134,8 @@ func TestStartReadsEveryPageOfTheStore(t *testing.T) {
 		synctest.Wait()
 		r.retention.mu.Lock()
 		defer r.retention.mu.Unlock()
-		if len(r.retention.kept) != 2 {
-			t.Errorf("%d are kept, want 2", len(r.retention.kept))
+		if r.retention.number != 2 {
+			t.Errorf("%d are kept, want 2", r.retention.number)
 		}
 	})
 }

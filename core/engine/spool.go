@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"sync/atomic"
 
 	"github.com/python-executor/python-executor/core/engine/internal/calls"
@@ -22,7 +23,7 @@ type spooled struct{ workspace, stdin executor.BlobInfo }
 
 // spool reads in to its end into Blobs, first the Workspace, then stdin. It returns when ctx ends, even if the caller's stream is stuck.
 // Then the reading goes on until the caller closes the stream, and removes what it has written.
-func (e *Engine) spool(ctx context.Context, id string, in executor.Input, durable bool) (spooled, error) {
+func (e *Engine) spool(ctx context.Context, id, owner string, in executor.Input, durable bool) (spooled, error) {
 	if in.Workspace == nil && in.Stdin == nil {
 		return spooled{}, nil
 	}
@@ -30,7 +31,7 @@ func (e *Engine) spool(ctx context.Context, id string, in executor.Input, durabl
 		return spooled{}, errTooLarge(fieldTar, limit)
 	}
 	got, err := calls.Ask(ctx, &e.abandoned, "the upload of "+id, 0, func() (spooled, error) {
-		s, err := e.spoolAll(ctx, id, in, durable)
+		s, err := e.spoolAll(ctx, id, owner, in, durable)
 		if err != nil || ctx.Err() != nil {
 			e.dropBlobs(id, blobWorkspace, blobStdin)
 		}
@@ -45,15 +46,15 @@ func (e *Engine) spool(ctx context.Context, id string, in executor.Input, durabl
 	return got, nil
 }
 
-func (e *Engine) spoolAll(ctx context.Context, id string, in executor.Input, durable bool) (s spooled, err error) {
-	if s.workspace, err = e.spoolOne(ctx, id+blobWorkspace, fieldTar, in.Workspace, durable); err != nil {
+func (e *Engine) spoolAll(ctx context.Context, id, owner string, in executor.Input, durable bool) (s spooled, err error) {
+	if s.workspace, err = e.spoolOne(ctx, id, owner, blobWorkspace, fieldTar, in.Workspace, durable); err != nil {
 		return s, err
 	}
-	s.stdin, err = e.spoolOne(ctx, id+blobStdin, fieldStdin, in.Stdin, durable)
+	s.stdin, err = e.spoolOne(ctx, id, owner, blobStdin, fieldStdin, in.Stdin, durable)
 	return s, err
 }
 
-func (e *Engine) spoolOne(ctx context.Context, key, field string, src *executor.Source, durable bool) (executor.BlobInfo, error) {
+func (e *Engine) spoolOne(ctx context.Context, id, owner, kind, field string, src *executor.Source, durable bool) (executor.BlobInfo, error) {
 	if src == nil {
 		return executor.BlobInfo{}, nil
 	}
@@ -61,13 +62,16 @@ func (e *Engine) spoolOne(ctx context.Context, key, field string, src *executor.
 	if err != nil {
 		return executor.BlobInfo{}, inputError(field, err)
 	}
-	reader, limit := &spoolReader{ctx: ctx, r: r}, e.now().spoolBytes
+	reader, limit := &spoolReader{ctx: ctx, r: r, take: func(n int) error { return e.spools.take(e.now().engine, id, owner, int64(n)) }}, e.now().spoolBytes
+	key := id + kind
 	info, err := e.blobs.Put(ctx, key, reader, limit, durable)
 	closed := r.Close()
 	switch {
 	case err == nil:
 		_ = closed // the stream was read to its end, so an error of its Close loses nothing
 		return info, nil
+	case reader.full != nil:
+		return executor.BlobInfo{}, reader.full
 	case reader.failed() != nil:
 		return executor.BlobInfo{}, inputError(field, reader.failed())
 	case executor.CodeOf(err) == executor.Exhausted && !diskFull(err):
@@ -98,6 +102,9 @@ type spoolReader struct {
 	ctx context.Context
 	r   io.Reader
 	err atomic.Pointer[error]
+	// take asks for room for n bytes more. full is why there is none.
+	take func(n int) error
+	full error
 }
 
 // Read implements io.Reader.
@@ -108,6 +115,9 @@ func (s *spoolReader) Read(b []byte) (int, error) {
 	n, err := s.r.Read(b)
 	if err != nil && !errors.Is(err, io.EOF) {
 		s.err.Store(&err)
+	}
+	if s.full = s.take(n); s.full != nil {
+		return 0, s.full
 	}
 	return n, err
 }
@@ -122,6 +132,9 @@ func (s *spoolReader) failed() error {
 
 // dropBlobs deletes blobs of id. The sweep deletes those that it cannot delete.
 func (e *Engine) dropBlobs(id string, kinds ...string) {
+	if slices.Contains(kinds, blobWorkspace) {
+		defer e.spools.give(id)
+	}
 	ctx, cancel := calls.StoreContext(e.base)
 	defer cancel()
 	for _, kind := range kinds {

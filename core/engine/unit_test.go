@@ -335,7 +335,7 @@ func TestNamesOfArtifactsAreBoundedTogether(t *testing.T) {
 func TestAFullDiskIsNotCalledALimitOfTheExecution(t *testing.T) {
 	t.Parallel()
 	full := &executor.Error{Code: executor.Exhausted, Message: "no space left on the disk", Err: syscall.ENOSPC}
-	a := &artifacts{engine: &Engine{log: slog.New(slog.DiscardHandler)}, limit: 1}
+	a := &artifacts{engine: &Engine{log: slog.New(slog.DiscardHandler)}, limit: 1, bound: "config.disk_mb"}
 	if err := a.explain(full); !strings.Contains(err.Error(), "no space left") {
 		t.Error(err)
 	}

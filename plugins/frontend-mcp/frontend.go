@@ -112,8 +112,8 @@ type tools struct {
 	log      *slog.Logger
 	server   *server.MCPServer
 	hooks    *server.Hooks
-	sessions *mcpSessions  // nil without HTTP
-	calls    chan struct{} // a slot for each running call
+	sessions *mcpSessions // nil without HTTP
+	calls    *callSlots
 
 	// offering is held while the tools are described anew.
 	offering sync.Mutex

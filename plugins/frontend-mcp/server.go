@@ -17,7 +17,7 @@ const endTimeout = 30 * time.Second
 
 // newTools returns a server with every configured toolset that the backend can serve.
 func newTools(ctx context.Context, c Config, svc executor.Service, log *slog.Logger) (*tools, error) {
-	t := &tools{config: c, svc: svc, log: log, calls: make(chan struct{}, maxCalls), hooks: &server.Hooks{}}
+	t := &tools{config: c, svc: svc, log: log, calls: newCallSlots(c.HTTP.Tokens), hooks: &server.Hooks{}}
 	info, err := chooseBackend(ctx, svc, c.Backend)
 	if err != nil {
 		return nil, err
@@ -87,12 +87,11 @@ func chooseBackend(ctx context.Context, svc executor.Service, name string) (exec
 func (t *tools) around(next server.ToolHandlerFunc) server.ToolHandlerFunc {
 	return func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		if !quick(r.Params.Name) {
-			select {
-			case t.calls <- struct{}{}:
-				defer func() { <-t.calls }()
-			default:
-				return mcp.NewToolResultErrorf("Error: %d calls are already running: wait until a call has ended, or stop a job", maxCalls), nil
+			leave, refusal := t.calls.take(executor.PrincipalFrom(ctx).Owner)
+			if leave == nil {
+				return mcp.NewToolResultError(refusal), nil
 			}
+			defer leave()
 		}
 		if id := mcpSessionID(ctx); id != "" && t.sessions != nil {
 			defer t.sessions.hold(id)()

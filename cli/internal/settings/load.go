@@ -59,6 +59,12 @@ func load(o Options) (config.Config, *loader, error) {
 	if l.origin("engine.max_per_owner") == byDefault {
 		c.ShareExecutions()
 	}
+	if l.origin("engine.max_running_per_owner") == byDefault {
+		c.ShareRunning()
+	}
+	if l.origin("engine.max_spool_bytes_per_owner") == byDefault {
+		c.ShareSpool()
+	}
 	if l.origin("sessions.max_per_owner") == byDefault {
 		c.ShareSessions()
 	}
