@@ -177,6 +177,12 @@ func startRunnerAs(tb testing.TB, cfg Config, attr *syscall.SysProcAttr) *testRu
 // startProcess starts a runner without speaking to it.
 func startProcess(tb testing.TB, attr *syscall.SysProcAttr) (*testRunner, net.Conn) {
 	tb.Helper()
+	return startCommand(tb, attr, exec.Command("/proc/self/exe", "runner", "--fd", "3")) //nolint:gosec // ourselves
+}
+
+// startCommand is startProcess with a command of the test's.
+func startCommand(tb testing.TB, attr *syscall.SysProcAttr, cmd *exec.Cmd) (*testRunner, net.Conn) {
+	tb.Helper()
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		tb.Fatal(err)
@@ -186,8 +192,7 @@ func startProcess(tb testing.TB, attr *syscall.SysProcAttr) (*testRunner, net.Co
 	if err = errors.Join(err, ours.Close()); err != nil {
 		tb.Fatal(err)
 	}
-	r := &testRunner{stderr: &lockedBuffer{}}
-	r.cmd = exec.Command("/proc/self/exe", "runner", "--fd", "3") //nolint:gosec // ourselves
+	r := &testRunner{stderr: &lockedBuffer{}, cmd: cmd}
 	r.cmd.ExtraFiles = []*os.File{theirs}
 	r.cmd.Stderr = r.stderr
 	r.cmd.SysProcAttr = attr

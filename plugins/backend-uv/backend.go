@@ -151,6 +151,9 @@ func (b *Backend) begin(ctx context.Context, keep int, found sandbox.Cgroups) er
 	} else {
 		b.slots.warm(base, keep-1)
 	}
+	if err := b.closeEnvironments(); err != nil {
+		return executor.FieldErrorf(executor.Invalid, "cache_dir", "%v", err)
+	}
 	b.equip(b.slots.ids)
 	b.builder = newBuilder(base, b)
 	b.languages = findLanguages(hostPlaces(), b.how)
@@ -195,6 +198,19 @@ func (b *Backend) reach() []string {
 	return []string{filepath.Join(b.config.CacheDir, "environments"), b.aliasDir()}
 }
 
+// environmentsDir holds packages of callers, which may be private.
+func environmentsDir(c Config) string { return filepath.Join(c.CacheDir, "environments") }
+
+// closeEnvironments takes the environments away from the host's other users. In a box each Start binds its own environment, and programs of
+// an ordinary user's server have that user. Only programs of other users without a box must pass through the folder.
+func (b *Backend) closeEnvironments() error {
+	mode := os.FileMode(0o700)
+	if os.Geteuid() == 0 && !b.how.Box {
+		mode = 0o711
+	}
+	return os.Chmod(environmentsDir(b.config), mode)
+}
+
 func (b *Backend) aliasDir() string { return filepath.Join(b.config.CacheDir, "bin") }
 
 // groupPrefix begins the names of this backend's control groups. The name of a claim follows.
@@ -218,7 +234,7 @@ func makeFolders(name string, c Config) error {
 		key, path string
 		mode      os.FileMode
 	}{
-		{"cache_dir", c.CacheDir, 0o755}, {"cache_dir", filepath.Join(c.CacheDir, "environments"), 0o755},
+		{"cache_dir", c.CacheDir, 0o755}, {"cache_dir", environmentsDir(c), 0o700},
 		{"cache_dir", filepath.Join(c.CacheDir, "bin"), 0o755}, {"cache_dir", filepath.Join(c.CacheDir, "tools"), 0o711},
 		{"work_dir", c.WorkDir, 0o711},
 	} {

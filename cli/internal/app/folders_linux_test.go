@@ -62,3 +62,44 @@ func TestABrokenInstanceFileIsReplaced(t *testing.T) {
 		}
 	}
 }
+
+// A data folder that existed before may be open to other users, who could read executions there.
+func TestADataFolderIsClosedToOtherUsers(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		holds   []string
+		mode    os.FileMode
+		refused bool
+	}{
+		"a new one":                         {mode: 0o755},
+		"a volume":                          {[]string{"lost+found"}, 0o755, false},
+		"one of an earlier version":         {[]string{"instance", "store"}, 0o755, false},
+		"one that its group may read":       {[]string{"instance"}, 0o750, false},
+		"a closed one with other files":     {[]string{"other"}, 0o700, false},
+		"an open one that has other things": {[]string{"other"}, 0o755, true},
+	} {
+		dir := t.TempDir()
+		for _, file := range test.holds {
+			if err := os.WriteFile(filepath.Join(dir, file), []byte(newInstance()), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Chmod(dir, test.mode); err != nil { //nolint:gosec // the test's point
+			t.Fatal(err)
+		}
+		d, err := openDataDir(dir)
+		if refused := err != nil; refused != test.refused {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err != nil {
+			if !strings.Contains(err.Error(), dir+" is open to other users (mode 0755)") || !strings.Contains(err.Error(), "chmod 700") {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		info, err := os.Stat(dir)
+		if err = errors.Join(err, d.Close()); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("%s: mode %v, %v", name, info.Mode(), err)
+		}
+	}
+}

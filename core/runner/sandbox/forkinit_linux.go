@@ -116,6 +116,7 @@ func forkInitMain(args []string) error {
 		}
 	}
 	unix.Umask(0o022)
+	_ = unix.Unshare(unix.CLONE_NEWCGROUP) // or /proc/self/cgroup names the groups of the host; a kernel may lack such namespaces
 	dropCapabilities()
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("no new privileges: %w", err)

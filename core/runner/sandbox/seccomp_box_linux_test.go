@@ -8,7 +8,8 @@ import (
 
 func TestSeccompLeavesABoxTheSocketsOfItsNetwork(t *testing.T) {
 	t.Parallel()
-	const allow, unknown = unix.SECCOMP_RET_ALLOW, unix.SECCOMP_RET_ERRNO | uint32(unix.EAFNOSUPPORT)
+	const allow, unknown = uint32(unix.SECCOMP_RET_ALLOW), unix.SECCOMP_RET_ERRNO | uint32(unix.EAFNOSUPPORT)
+	const closed = unix.SECCOMP_RET_ERRNO | uint32(unix.EPROTONOSUPPORT)
 	for _, c := range []struct {
 		arch    string
 		way     uint32
@@ -27,12 +28,18 @@ func TestSeccompLeavesABoxTheSocketsOfItsNetwork(t *testing.T) {
 				case unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK:
 					want = allow
 				}
-				call := kernelCall{arch: c.way, number: number, args: [3]uint64{family, 1}}
-				if got := judgeCall(t, box, call); got != want {
-					t.Errorf("%s %#x: call %d with family %d gets %#x, want %#x", c.arch, c.way, number, family, got, want)
-				}
-				if got := judgeCall(t, outside, call); got != allow {
-					t.Errorf("%s %#x: outside of a box, call %d with family %d gets %#x", c.arch, c.way, number, family, got)
+				for protocol := range uint64(32) {
+					call := kernelCall{arch: c.way, number: number, args: [3]uint64{family, 1, protocol}}
+					want, wantOutside := want, allow
+					if family == unix.AF_NETLINK && protocol != unix.NETLINK_ROUTE {
+						want, wantOutside = closed, closed
+					}
+					if got := judgeCall(t, box, call); got != want {
+						t.Errorf("%s %#x: call %d with family %d, protocol %d gets %#x, want %#x", c.arch, c.way, number, family, protocol, got, want)
+					}
+					if got := judgeCall(t, outside, call); got != wantOutside {
+						t.Errorf("%s %#x: outside of a box, call %d with family %d, protocol %d gets %#x", c.arch, c.way, number, family, protocol, got)
+					}
 				}
 			}
 		}

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// installSeccomp keeps what this thread forks from the kernel's keyrings. A user's keyring outlives its programs, and a
+// installSeccomp keeps what this thread forks from the kernel's keyrings, and from its sockets about other things than the network. A user's keyring outlives its programs, and a
 // session's holds what the server's user left there. sameUser says that programs have the runner's uid. Then they may also not
 // set the runner's resource limits and scheduling: those calls only check the uid, and a runner without memory, descriptors or
 // time could neither end the program nor report its end. Reading them stays allowed. The filter needs no_new_privs. Without
@@ -101,6 +101,7 @@ func seccompFilter(arch string, first, last uint32, sameUser, box bool) []unix.S
 	)
 	refuse := unix.SockFilter{Code: finish, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)}
 	unknownFamily := unix.SockFilter{Code: finish, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EAFNOSUPPORT)}
+	unknownProtocol := unix.SockFilter{Code: finish, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EPROTONOSUPPORT)}
 	allow := unix.SockFilter{Code: finish, K: unix.SECCOMP_RET_ALLOW}
 	// ours refuses calls about a process of the runner, and allows others. It ends a check.
 	ours := func(arg uint32) []unix.SockFilter {
@@ -131,8 +132,8 @@ func seccompFilter(arch string, first, last uint32, sameUser, box bool) []unix.S
 			for _, number := range slices.Concat(way.box, newCalls()) {
 				body = append(body, when(number, []unix.SockFilter{refuse})...)
 			}
-			// A thread that starts programs gives each an ipc namespace by unshare. A program lacks the capability for it.
-			body = append(body, when(way.unshare, without(namespaceFlags|unix.CLONE_NEWTIME))...)
+			// A thread that starts programs gives each an ipc and a cgroup namespace by unshare. A program lacks the capability for it.
+			body = append(body, when(way.unshare, without(namespaceFlags&^unix.CLONE_NEWCGROUP|unix.CLONE_NEWTIME))...)
 			body = append(body, when(way.clone, without(namespaceFlags|unix.CLONE_NEWIPC))...)
 			body = append(body, when(way.personality, []unix.SockFilter{
 				{Code: load, K: argument},
@@ -142,13 +143,24 @@ func seccompFilter(arch string, first, last uint32, sameUser, box bool) []unix.S
 				allow,
 				refuse,
 			})...)
-			known := []unix.SockFilter{{Code: load, K: argument}}
+		}
+		// Of the kernel's own sockets only those about the network namespace are open. Others tell of the machine: its devices, its audit.
+		sockets := append([]unix.SockFilter{{Code: load, K: argument}}, when(unix.AF_NETLINK, []unix.SockFilter{
+			{Code: load, K: argument + 8*2},
+			{Code: equal, K: unix.NETLINK_ROUTE, Jt: 1, Jf: 0},
+			unknownProtocol,
+			allow,
+		})...)
+		if box {
 			for _, family := range socketFamilies() {
-				known = append(known, when(family, []unix.SockFilter{allow})...)
+				sockets = append(sockets, when(family, []unix.SockFilter{allow})...)
 			}
-			for _, number := range way.sockets {
-				body = append(body, when(number, append(slices.Clone(known), unknownFamily))...)
-			}
+			sockets = append(sockets, unknownFamily)
+		} else {
+			sockets = append(sockets, allow)
+		}
+		for _, number := range way.sockets {
+			body = append(body, when(number, sockets)...)
 		}
 		if !sameUser {
 			filter = append(filter, unix.SockFilter{Code: load, K: callArch})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -142,6 +143,7 @@ func (s *Spawner) prepareThread(b *Sandbox, network bool) (err error) {
 		return err
 	}
 	inner := !initialUserNamespace() // read before the thread has another /proc
+	_ = hasCgroupNamespaces()        // likewise
 	if network && b.Config.PrivateNetwork {
 		if err := b.ownNetwork(); err != nil {
 			return err
@@ -264,6 +266,9 @@ func (s *Spawner) spawn(job Job) Spawned {
 	attr := &syscall.ProcAttr{Dir: job.Dir, Env: job.Env, Files: files, Sys: &syscall.SysProcAttr{
 		Setsid: true,
 	}}
+	if job.boxed && hasCgroupNamespaces() {
+		attr.Sys.Unshareflags = unix.CLONE_NEWCGROUP // or /proc/self/cgroup names the groups of the host
+	}
 	if !job.boxed { // Else init has that signal. The program's parent has another number than package syscall expects.
 		attr.Sys.Pdeathsig = syscall.SIGKILL
 	}
@@ -303,6 +308,12 @@ func (s *Spawner) spawn(job Job) Spawned {
 	hardenLimits(pid, job)
 	return Spawned{PID: pid, PIDFD: pidfd, At: at}
 }
+
+// hasCgroupNamespaces reports whether the kernel has namespaces of control groups.
+var hasCgroupNamespaces = sync.OnceValue(func() bool {
+	_, err := os.Stat("/proc/self/ns/cgroup")
+	return err == nil
+})
 
 // lendLimits sets resource limits that a program must have from its first instruction on the runner itself, because Go cannot
 // set them between fork and exec. They do not bind the runner, which writes no file meanwhile, and as root may exceed
