@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -106,14 +108,21 @@ func TestNothingIsPreparedAfterTheLastProgram(t *testing.T) {
 	r := boxed(t, func(cfg *Config) {
 		needtest.Need(t, len(cfg.Cgroups) > 0, needtest.Cgroup, "there are no control groups")
 	})
-	groups := forked(`
-import re
-print(*sorted(set(re.findall("/(run-[0-9]+)", open("/proc/self/cgroup").read()))))
-`)
-	groups.Last = true
 	for n := range 3 {
-		groups.Limits.MemoryBytes = int64(n+1) << 28
-		r.wants(t, groups, fmt.Sprintf("exec succeeded exit 0 run-%d", n+1))
+		start := forked("import sys; sys.stdin.read()")
+		start.Last, start.Limits.MemoryBytes = true, int64(n+1)<<28
+		read, write := io.Pipe()
+		rec, groups := newRecord(), make(chan string, 1)
+		go func() {
+			raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", (<-rec.started).PID)) // a program does not see the names
+			groups <- fmt.Sprint(string(raw), err)
+			_ = write.Close() // never fails
+		}()
+		res, err := r.Run(awaittest.Context(t), start, RunInput{Stdin: read}, rec)
+		names := slices.Compact(slices.Sorted(slices.Values(regexp.MustCompile("run-[0-9]+").FindAllString(awaittest.Recv(t, "the groups", groups), -1))))
+		if want := []string{fmt.Sprintf("run-%d", n+1)}; err != nil || res.Status != executor.StatusSucceeded || !slices.Equal(names, want) {
+			t.Errorf("%s, %v: the groups are %q, want %q", describe(res), err, names, want)
+		}
 	}
 }
 

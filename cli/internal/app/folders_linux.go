@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -161,7 +160,11 @@ func openDataDir(path string) (*dataDir, error) {
 	} else if !isOurs(info) && os.Geteuid() != 0 {
 		return nil, fmt.Errorf("%s belongs to another user", path)
 	} else if info.Mode().Perm()&0o077 != 0 {
-		if err := closeDataDir(path, info.Mode().Perm()); err != nil {
+		// Other users could read executions there.
+		if err := DataDirShared(path, info.Mode().Perm()); err != nil {
+			return nil, err
+		}
+		if err := os.Chmod(path, 0o700); err != nil { //nolint:gosec // a folder
 			return nil, err
 		}
 	}
@@ -176,27 +179,6 @@ func openDataDir(path string) (*dataDir, error) {
 	}
 	return &dataDir{path, instance, lock}, nil
 }
-
-// closeDataDir takes the folder path away from other users, who could read executions there. A folder that is no data folder yet and is not
-// empty may have other users for a reason, like /srv or a home folder.
-func closeDataDir(path string, mode fs.FileMode) error {
-	if _, err := os.Lstat(filepath.Join(path, instanceName)); errors.Is(err, fs.ErrNotExist) {
-		entries, err := os.ReadDir(path)
-		if err != nil {
-			return err
-		}
-		entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return e.Name() == "lost+found" }) // of a volume
-		if len(entries) > 0 {
-			return fmt.Errorf("%s is open to other users (mode %04o) and holds other files: name a folder of its own, or run chmod 700 on it", path, mode)
-		}
-	} else if err != nil {
-		return err
-	}
-	return os.Chmod(path, 0o700) //nolint:gosec // a folder
-}
-
-// instanceName is the file that makes a folder a data folder.
-const instanceName = "instance"
 
 // Close ends the lock. Closing the file alone would not end it at once: a process that is being started holds the same open file
 // until its exec.

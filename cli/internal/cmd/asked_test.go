@@ -167,8 +167,12 @@ func TestDoctorLooksAtTheDataFolder(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	shared := t.TempDir()
+	if err := errors.Join(os.Chmod(dir, 0o700), os.Chmod(shared, 0o755), os.WriteFile(filepath.Join(shared, "of others"), nil, 0o600)); err != nil { //nolint:gosec // folders
+		t.Fatal(err)
+	}
 	for path, want := range map[string]backend.Level{
-		dir: backend.LevelOK, filepath.Join(dir, "to", "be", "made"): backend.LevelOK, file: backend.LevelError, filepath.Join(file, "below"): backend.LevelWarn,
+		dir: backend.LevelOK, shared: backend.LevelWarn, filepath.Join(dir, "to", "be", "made"): backend.LevelOK, file: backend.LevelError, filepath.Join(file, "below"): backend.LevelWarn,
 	} {
 		if f := dataDirFinding(path); f.Level != want || (f.Remedy == "") != (want == backend.LevelOK) {
 			t.Errorf("%s: %+v", path, f)

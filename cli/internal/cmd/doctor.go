@@ -181,7 +181,9 @@ func dataDirFinding(dir string) backend.Finding {
 			f.Level, f.Message, f.Remedy = backend.LevelError, existing+" is not a folder", "set data_dir to a folder"
 			return f
 		case err == nil:
-			if !writable(existing) {
+			if err := app.DataDirShared(dir, info.Mode().Perm()); existing == dir && err != nil {
+				f.Level, f.Message, f.Remedy = backend.LevelWarn, err.Error()+": serve will not start", "set data_dir (PYEXEC_DATA_DIR) to a folder of its own"
+			} else if !writable(existing) {
 				f.Level, f.Message, f.Remedy = backend.LevelWarn, dir+" cannot be made or written: serve will not start", "set data_dir (PYEXEC_DATA_DIR) to a folder of yours"
 			}
 			return f

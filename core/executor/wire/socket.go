@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -85,12 +86,22 @@ func (o *opening) pour(s *socket, src *executor.Source) error {
 	if !o.opened(rc) {
 		return nil
 	}
+	return pourInto(conn, rc)
+}
+
+// pourInto copies r to w. A reader of w that has gone away is no error. Any other error of a write is: the reader would take what it has got for
+// the whole.
+func pourInto(w io.Writer, r io.Reader) error {
 	buf := make([]byte, pourBytes)
 	for {
-		n, err := rc.Read(buf)
+		n, err := r.Read(buf)
 		if n > 0 {
-			if _, err := conn.Write(buf[:n]); err != nil {
-				return nil //nolint:nilerr // see above
+			_, err := w.Write(buf[:n])
+			if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, net.ErrClosed) {
+				return nil
+			}
+			if err != nil {
+				return executor.Errorf(executor.Unavailable, "socket: %w", err)
 			}
 		}
 		if errors.Is(err, io.EOF) {

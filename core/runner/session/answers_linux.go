@@ -32,11 +32,22 @@ func (i *Interpreter) Write(p []byte) {
 		n, err := i.control.Write(p)
 		_ = i.control.SetWriteDeadline(time.Time{})
 		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
-			return // a broken channel shows in listen
+			i.wrote(err)
+			return
 		}
 		p = p[n:]
 	}
-	i.session.sandbox.Go(func() { _, _ = i.control.Write(p) })
+	i.session.sandbox.Go(func() {
+		_, err := i.control.Write(p)
+		i.wrote(err)
+	})
+}
+
+// wrote breaks the channel after an error of a write, which listen shows. The driver would wait for that operation, and we for its answer.
+func (i *Interpreter) wrote(err error) {
+	if err != nil {
+		_ = i.control.Close() // it may be closed
+	}
 }
 
 // maxLine bounds one answer of the driver: a Display with its base64 and its names.
