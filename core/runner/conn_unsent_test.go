@@ -134,7 +134,7 @@ func TestACancelThatCannotBeSentEndsTheRun(t *testing.T) {
 				_ = w.SendJSON(protocol.FrameStarted, protocol.Started{})
 			}
 		})
-		ctx, cancel := context.WithCancel(t.Context())
+		ctx, cancel := context.WithCancelCause(t.Context())
 		ended := make(chan error, 1)
 		go func() {
 			res, err := c.Run(ctx, Start{}, RunInput{}, newRecord())
@@ -145,7 +145,7 @@ func TestACancelThatCannotBeSentEndsTheRun(t *testing.T) {
 		}()
 		synctest.Wait()
 		s.hungry.Store(true)
-		cancel()
+		cancel(nil)
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
