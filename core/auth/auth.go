@@ -81,6 +81,11 @@ func (a *Authenticator) Allow(scopes ...executor.Scope) { a.local = append(a.loc
 // Enabled reports whether there are tokens. Without tokens every caller is the local owner.
 func (a *Authenticator) Enabled() bool { return a != nil && len(a.entries) > 0 }
 
+// SeveralOwners reports whether the tokens have more than one owner.
+func (a *Authenticator) SeveralOwners() bool {
+	return a.Enabled() && slices.ContainsFunc(a.entries, func(e entry) bool { return e.principal.Owner != a.entries[0].principal.Owner })
+}
+
 // Authenticate returns the Principal of an Authorization header. Without tokens (see Enabled) it ignores the header and returns
 // the local owner with exec, read and the scopes of Allow. The time depends only on the number of tokens and the length of the header.
 // Codes: unauthenticated.

@@ -56,7 +56,7 @@ func (f *frontend) openBody(w http.ResponseWriter, r *http.Request, limit int64)
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
 		return nil, refuse(http.StatusUnsupportedMediaType, executor.Invalid, "the request body must not be compressed (got Content-Encoding %.40q)", enc)
 	}
-	share := f.buffers.Open()
+	share := f.buffers.Open(executor.PrincipalFrom(r.Context()).Owner)
 	if rec, ok := w.(*recorder); ok {
 		rec.share = share
 		// MaxBytesReader asks net/http's own ResponseWriter to close the connection after 413, so it needs that one.

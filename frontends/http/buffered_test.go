@@ -40,7 +40,7 @@ func TestTheBoundOfAJSONBody(t *testing.T) {
 // useUp takes the whole budget of h and returns what gives it back.
 func useUp(t *testing.T, h *frontend) (release func()) {
 	t.Helper()
-	share := h.buffers.Open()
+	share := h.buffers.Open("")
 	if _, err := share.ReadAll(bytes.NewReader(make([]byte, h.opts.MaxBufferedBytes)), h.opts.MaxBufferedBytes); err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func TestARunningProgramGivesItsBodyBack(t *testing.T) {
 // A body that is held in memory must come faster than one that is streamed.
 func TestASlowSenderDoesNotHoldMemoryForLong(t *testing.T) {
 	t.Parallel()
-	b := &body{idle: uploadIdle, minRate: minRate, share: handlerOf(t, hello().service()).buffers.Open(), announced: -1,
+	b := &body{idle: uploadIdle, minRate: minRate, share: handlerOf(t, hello().service()).buffers.Open(""), announced: -1,
 		rc: http.NewResponseController(nil), r: strings.NewReader("rest")}
 	b.got, b.waited = 10<<20, 10*uploadIdle
 	if _, err := b.whole(b, -1); err == nil {

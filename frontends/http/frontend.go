@@ -136,7 +136,7 @@ func newFrontend(svc executor.Service, o Options) (*frontend, error) {
 			session: shapeOf[pyexec.SessionSpec](),
 			restart: shapeOf[pyexec.Restart](), requirements: shapeOf[pyexec.Requirements]()},
 		mux:        http.NewServeMux(),
-		buffers:    buffered.New(o.MaxBufferedBytes),
+		buffers:    buffered.New(o.MaxBufferedBytes, o.Auth.SeveralOwners()),
 		uploadIdle: uploadIdle,
 		writeIdle:  writeIdle,
 		heartbeat:  heartbeat,

@@ -217,7 +217,7 @@ func TestACallOfMCPGivesItsMessageBack(t *testing.T) {
 	}()
 	awaittest.Closed(t, "the message is passed on", passedOn)
 	awaittest.UntilNil(t, "the release of the message's memory", func() error {
-		all := h.buffers.Open()
+		all := h.buffers.Open("")
 		defer all.Release()
 		_, err := all.ReadAll(strings.NewReader(padded(budget)), budget)
 		return err

@@ -33,7 +33,7 @@ func TestMessagesInMemoryShareABudget(t *testing.T) {
 			t.Fatalf("a large message: %d", status)
 		}
 	}
-	share := c.buffers.Open() // of another message
+	share := c.buffers.Open("") // of another message
 	if _, err := share.ReadAll(strings.NewReader(large), -1); err != nil {
 		t.Fatal(err)
 	}

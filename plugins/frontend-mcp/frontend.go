@@ -79,7 +79,7 @@ func (f *frontend) serve(ctx context.Context, svc executor.Service) (err error) 
 func (f *frontend) serveHTTP(ctx context.Context, t *tools, wg *sync.WaitGroup, failed chan<- error) {
 	t.sessions = newMCPSessions(f.config.HTTP, t.sessionEnded)
 	wg.Go(func() { t.sessions.sweep(ctx) })
-	buffers := buffered.New(f.config.HTTP.MaxBufferedBytes)
+	buffers := buffered.New(f.config.HTTP.MaxBufferedBytes, f.authenticator.SeveralOwners())
 	inner := newInner(t.server, t.sessions, f.log)
 	for _, l := range []net.Listener{f.listener, f.socket} {
 		if l == nil {

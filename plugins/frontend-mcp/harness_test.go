@@ -112,7 +112,7 @@ func serveTest(t *testing.T, svc executor.Service, change func(*Config)) *client
 	}
 	authenticator.Allow(executor.ScopeScripts)
 	inner := newInner(tools.server, tools.sessions, testLog(t))
-	buffers := buffered.New(c.HTTP.MaxBufferedBytes)
+	buffers := buffered.New(c.HTTP.MaxBufferedBytes, false)
 	s := httptest.NewServer(&endpoint{
 		config: c.HTTP, authenticator: authenticator, sessions: tools.sessions, inner: inner, buffers: buffers, log: testLog(t),
 	})

@@ -97,7 +97,7 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusMethodNotAllowed, "method must be one of GET, POST, DELETE, OPTIONS")
 		return
 	}
-	share := e.buffers.Open()
+	share := e.buffers.Open(principal.Owner)
 	defer share.Release()
 	body, status, err := e.body(w, r, share)
 	if err != nil {
