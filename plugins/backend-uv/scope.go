@@ -41,7 +41,7 @@ type userSystemd struct {
 
 func thisUserSystemd() userSystemd {
 	dir := os.Getenv("XDG_RUNTIME_DIR")
-	if info, err := os.Stat(dir); err != nil || ownerOf(info) != os.Geteuid() { // su and sudo do not set it, or leave that of the former user
+	if info, err := os.Stat(dir); err != nil || ownerOf(info) != os.Geteuid() { //nolint:gosec // the folder must be ours; su and sudo do not set it, or leave that of the former user
 		dir = "/run/user/" + strconv.Itoa(os.Geteuid())
 	}
 	return userSystemd{dir, sandbox.OwnGroup}
@@ -56,7 +56,7 @@ func (u userSystemd) enterScope(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer conn.Close()
+	defer conn.Close() //nolint:errcheck // all that it was for has been answered
 	name := fmt.Sprintf("%s%d-%s.scope", groupPrefix, os.Getpid(), strings.ToLower(rand.Text()[:8]))
 	if err := startScope(ctx, conn, name); err != nil {
 		if cause := context.Cause(ctx); cause != nil {
