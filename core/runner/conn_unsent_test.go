@@ -228,7 +228,7 @@ func TestATakenReaderEndsAsItsStreamDoes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got, err := io.ReadAll(&takenReader{from: endsWith("bytes", test.from), rest: endsWith("", test.rest)})
-			if want := test.want; string(got) != "bytes" || !errors.Is(err, want) && want != io.EOF || want == io.EOF && err != nil {
+			if want := test.want; string(got) != "bytes" || !errors.Is(err, want) && !errors.Is(want, io.EOF) || errors.Is(want, io.EOF) && err != nil {
 				t.Errorf("%q, %v", got, err)
 			}
 		})
