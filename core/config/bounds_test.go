@@ -110,7 +110,7 @@ func TestEveryKeyHasItsBounds(t *testing.T) {
 		{"mcp.shell.log_output_bytes", list{0}, list{-1}, ""},
 		{"scripts.root", list{"", "/srv"}, list{"srv"}, ""},
 		{"scripts.allowed", list{list{"/srv/a.sh"}}, list{list{"a.sh"}}, "[0]"},
-		{"scripts.args", list{list{"--port", "-v"}}, list{list{"port"}, list{"--"}, list{"--a=b"}}, "[0]"},
+		{"scripts.args", list{list{"--port", "-v", "start", "*"}}, list{list{""}, list{"--"}, list{"--a=b"}}, "[0]"},
 		{"scripts.env", list{list{"A_1"}}, list{list{"1A"}, list{"A B"}, list{""}}, "[0]"},
 		{"scripts.timeout_ms", list{1, 86_400_000}, list{0, 86_400_001}, ""},
 		{"scripts.max_output_bytes", list{1, 1 << 30}, list{0, 1<<30 + 1}, ""},

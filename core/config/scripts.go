@@ -2,6 +2,7 @@ package config
 
 import (
 	"path"
+	"path/filepath"
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -13,8 +14,11 @@ type Scripts struct {
 	Root string `json:"root"`
 	// Allowed are their absolute paths (TSM_ALLOWED_SCRIPTS, separated by colons or semicolons).
 	Allowed []string `json:"allowed"`
-	// Args are the flags that a request may pass (TSM_ALLOWED_ARGS, separated by commas), "--port".
+	// Args are what a request may pass (TSM_ALLOWED_ARGS, separated by commas): flags like "--port", each with or without a value, and
+	// positional arguments like "start". "*" allows every positional argument that does not begin with "-".
 	Args []string `json:"args"`
+	// DefaultArgs are the arguments of a request that has none. Args must allow them. Default none.
+	DefaultArgs []string `json:"default_args"`
 	// Env are the variables that a request may set (TSM_ENV_ALLOWLIST, separated by commas).
 	Env []string `json:"env"`
 	// TimeoutMS is the timeout of a request that sets none (TSM_TIMEOUT_MS_DEFAULT). Default 90,000.
@@ -23,21 +27,31 @@ type Scripts struct {
 	MaxOutputBytes int64 `json:"max_output_bytes"`
 	// MaxLineBytes is how much of each line is kept (TSM_MAX_LINE_BYTES). Default 8,192.
 	MaxLineBytes int `json:"max_line_bytes"`
-	// LogDir is the folder of the audit log and of a file for each run (TSM_LOG_DIR). Empty: no log.
+	// LogDir is the folder of the audit log and of a file for each run (TSM_LOG_DIR). A relative path is relative to data_dir. Empty: no
+	// log. Default "Test-Start-MCP/logs".
 	LogDir string `json:"log_dir"`
 }
 
 func defaultScripts() Scripts {
 	return Scripts{
-		Allowed: []string{}, Args: []string{}, Env: []string{}, TimeoutMS: 90_000, MaxOutputBytes: 262_144, MaxLineBytes: 8192,
+		Allowed: []string{}, Args: []string{}, DefaultArgs: []string{}, Env: []string{}, TimeoutMS: 90_000, MaxOutputBytes: 262_144, MaxLineBytes: 8192,
+		LogDir: "Test-Start-MCP/logs",
 	}
 }
 
 // Timeout returns TimeoutMS.
 func (s Scripts) Timeout() time.Duration { return time.Duration(s.TimeoutMS) * time.Millisecond }
 
+// Below returns s with LogDir as a path that does not depend on the working directory. dataDir is Config.DataDir.
+func (s Scripts) Below(dataDir string) Scripts {
+	if s.LogDir != "" && !filepath.IsAbs(s.LogDir) {
+		s.LogDir = filepath.Join(dataDir, s.LogDir)
+	}
+	return s
+}
+
 var (
-	flagForm     = form(`^--?[A-Za-z0-9][A-Za-z0-9_-]*$`)
+	argumentForm = form(`^(--?[A-Za-z0-9][A-Za-z0-9_-]*|[^-\s][^\r\n\x00]*)$`)
 	variableForm = form(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
@@ -46,7 +60,7 @@ func (s Scripts) validate(p *executor.Problems) {
 		p.Add("scripts.root", "must be an absolute path (got %q)", s.Root)
 	}
 	each(p, "scripts.allowed", s.Allowed, path.IsAbs, "an absolute path")
-	each(p, "scripts.args", s.Args, flagForm, "the name of a flag like --port")
+	each(p, "scripts.args", s.Args, argumentForm, "a flag like --port, or a positional argument")
 	each(p, "scripts.env", s.Env, variableForm, "the name of a variable")
 	within(p, "scripts.timeout_ms", float64(s.TimeoutMS), 86_400_000)
 	within(p, "scripts.max_output_bytes", float64(s.MaxOutputBytes), 1<<30)

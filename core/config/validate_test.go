@@ -192,3 +192,15 @@ func TestTheTimeOfAScriptIsInMilliseconds(t *testing.T) {
 		t.Errorf("1500 ms are %s", got)
 	}
 }
+
+func TestTheLogOfScriptsLiesInTheDataFolder(t *testing.T) {
+	t.Parallel()
+	if dir := config.Default().Scripts.LogDir; dir != "Test-Start-MCP/logs" {
+		t.Errorf("the default is %q", dir)
+	}
+	for dir, want := range map[string]string{"": "", "/logs": "/logs", "Test-Start-MCP/logs": "/data/Test-Start-MCP/logs"} {
+		if got := (config.Scripts{LogDir: dir}).Below("/data").LogDir; got != want {
+			t.Errorf("the log of scripts in %q lies in %q, want %q", dir, got, want)
+		}
+	}
+}

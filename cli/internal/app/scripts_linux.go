@@ -32,7 +32,7 @@ func hasScripts(c config.Config) bool {
 }
 
 func newScripts(c config.Config, workDir, version string, log *slog.Logger) (executor.Backend, error) {
-	return scripts.New(scripts.Options{Policy: c.Scripts, WorkDir: workDir, Version: version, Log: log})
+	return scripts.New(scripts.Options{Policy: c.Scripts.Below(c.DataDir), WorkDir: workDir, Version: version, Log: log})
 }
 
 // closeScripts closes b if it is the backend for host scripts. The host closes the others.

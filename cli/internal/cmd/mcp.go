@@ -42,9 +42,14 @@ and answers them, a second one ends everything at once (exit status 143). Stream
 }
 
 func (o *mcpOptions) run(ctx context.Context) error {
-	c, err := settings.Load(o.g.layersWith(o.flags))
+	from := o.g.layersWith(o.flags)
+	from.Stdio = true
+	c, err := settings.Load(from)
 	if err != nil {
 		return err
+	}
+	for _, v := range settings.UnusedVariables(from, c) {
+		o.g.note("warning: %s", v)
 	}
 	in, out := os.Stdin, os.Stdout
 	if in == nil || o.g.In == nil {

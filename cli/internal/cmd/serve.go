@@ -80,9 +80,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 		return err
 	}
 	log := o.g.serverLog()
-	for _, s := range settings.UnusedVariables(o.g.layers(), c) {
-		log.Warn("a variable sets nothing and is ignored", "variable", s.Variable, "nearest", s.Nearest)
-	}
+	warnUnused(log, settings.UnusedVariables(o.g.layersWith(o.flags), c))
 	if o.untilEOF {
 		ctx = untilEOF(ctx, o.g.In)
 	}
@@ -92,6 +90,17 @@ func (o *serveOptions) run(ctx context.Context) error {
 		Config: c, Bundle: o.g.bundle, TestFixtures: o.fixtures, Log: log,
 		File: o.g.config, Reload: o.config, Hangups: hangups,
 	})
+}
+
+// warnUnused logs the variables that have no effect.
+func warnUnused(log *slog.Logger, unused []settings.UnusedVariable) {
+	for _, v := range unused {
+		if v.Why != "" {
+			log.Warn("a variable has no effect", "variable", v.Variable, "why", v.Why)
+		} else {
+			log.Warn("a variable sets nothing and is ignored", "variable", v.Variable, "nearest", v.Nearest)
+		}
+	}
 }
 
 // errEOF is the cause of a context that ended with standard input.

@@ -42,9 +42,7 @@ func runWorker(ctx context.Context, g *global, flags map[string]*pflag.Flag) err
 		return err
 	}
 	log := g.serverLog()
-	for _, s := range settings.UnusedVariables(g.layers(), c) {
-		log.Warn("a variable sets nothing and is ignored", "variable", s.Variable, "nearest", s.Nearest)
-	}
+	warnUnused(log, settings.UnusedVariables(from, c))
 	// Tools that renew certificates send SIGHUP. The worker looks at its files by itself.
 	_, release := takeHangups(ctx)
 	defer release()

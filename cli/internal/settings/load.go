@@ -30,6 +30,8 @@ type Options struct {
 	// Sections are the default sections of the known plugin types, as JSON. They tell which keys hold text, so that a
 	// variable like PYEXEC_BACKENDS_UV_RUN_AS=1000 is not taken for a number.
 	Sections map[string]json.RawMessage
+	// Stdio reports whether the configuration is for the command mcp, which does not listen. It matters to UnusedVariables only.
+	Stdio bool
 }
 
 // Load returns the effective configuration. An *executor.Error of code invalid lists every problem. Load then also returns the
@@ -56,6 +58,7 @@ func load(o Options) (config.Config, *loader, error) {
 			Owner: "tsm", SHA256: hex.EncodeToString(sum[:]), Scopes: []string{string(executor.ScopeScripts), string(executor.ScopeRead)},
 		})
 	}
+	l.scriptsToolset(&c)
 	if l.origin("engine.max_per_owner") == byDefault {
 		c.ShareExecutions()
 	}
@@ -74,6 +77,18 @@ func load(o Options) (config.Config, *loader, error) {
 		return c, l, err
 	}
 	return c, l, l.problems.Err(executor.Invalid, "", "\n")
+}
+
+// scriptsToolset adds the toolset of the allowed scripts to those of the file if the variable of its specification allows some. A
+// variable or a flag that names the toolsets wins, and a file without toolsets has no MCP.
+func (l *loader) scriptsToolset(c *config.Config) {
+	if l.origin("scripts.allowed") != allowsScripts || len(c.Scripts.Allowed) == 0 || len(c.MCP.Toolsets) == 0 {
+		return
+	}
+	named := os.Getenv(EnvPrefix+"MCP_TOOLSETS") != "" || l.options.Flags["mcp.toolsets"] != nil && l.options.Flags["mcp.toolsets"].Changed
+	if !named && !slices.Contains(c.MCP.Toolsets, "scripts") {
+		c.MCP.Toolsets = append(slices.Clone(c.MCP.Toolsets), "scripts")
+	}
 }
 
 // bind gives all sources to viper. It returns an error only if the file cannot be read or parsed.

@@ -99,8 +99,11 @@ func (l *loader) origin(path string) string {
 	if l.file.at(key) != nil {
 		return l.file.where(path)
 	}
-	if key == "http.tokens" && os.Getenv(scriptsToken) != "" {
+	switch { // the variables of a specification that add to a list
+	case key == "http.tokens" && os.Getenv(scriptsToken) != "":
 		return scriptsToken
+	case key == "mcp.toolsets" && l.origin("scripts.allowed") == allowsScripts:
+		return allowsScripts
 	}
 	return byDefault
 }
