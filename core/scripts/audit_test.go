@@ -22,14 +22,16 @@ func TestTheAuditSaysHowAScriptEnded(t *testing.T) {
 		text      string
 		result    string
 		signal    string
+		exitCode  int
 		truncated bool
 	}{
-		{"true", "succeeded", "", false},
-		{"kill -TERM $$", "failed", "TERM", false},
-		{"echo long", "succeeded", "", true},
-		{"echo long >&2", "succeeded", "", true},
-		{"yes | head -n 20", "succeeded", "", true},
-		{"yes | head -n 20 >&2", "succeeded", "", true},
+		{"true", "succeeded", "", 0, false},
+		{"exit 3", "failed", "", 3, false},
+		{"kill -TERM $$", "failed", "TERM", -15, false},
+		{"echo long", "succeeded", "", 0, true},
+		{"echo long >&2", "succeeded", "", 0, true},
+		{"yes | head -n 20", "succeeded", "", 0, true},
+		{"yes | head -n 20 >&2", "succeeded", "", 0, true},
 	} {
 		path := filepath.Join(p.root, "run.sh")
 		if b.policy.Allowed = []string{path}; os.WriteFile(path, []byte("#!/bin/sh\n"+c.text+"\n"), 0o700) != nil { //nolint:gosec // it is executed
@@ -44,6 +46,9 @@ func TestTheAuditSaysHowAScriptEnded(t *testing.T) {
 		maxMillis := time.Now().UnixMilli() - began + 1
 		lines := p.audit()
 		last := lines[len(lines)-1]
+		if last.ExitCode == nil || *last.ExitCode != c.exitCode {
+			t.Errorf("%s: the audit has the exit code %v, want %d", c.text, last.ExitCode, c.exitCode)
+		}
 		if last.Result != c.result || last.Signal != c.signal || last.Truncated != c.truncated || last.Args == nil || last.ExecutionID != j.ID || last.DurationMS < 1 || last.DurationMS > maxMillis {
 			t.Errorf("%s: the audit says %+v", c.text, last)
 		}

@@ -53,7 +53,10 @@ func New(o Options) (*Backend, error) {
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}
-	var err error
+	_, err := b.policy.arguments(o.Policy.DefaultArgs)
+	if err != nil {
+		return nil, executor.FieldErrorf(executor.Invalid, "scripts.default_args", "must be allowed by scripts.args: %v", err)
+	}
 	if b.audit, err = openAudit(o.Policy.LogDir); err != nil {
 		return nil, executor.FieldErrorf(executor.Invalid, "scripts.log_dir", "%v", err)
 	}
@@ -80,10 +83,11 @@ func (b *Backend) Info(context.Context) (executor.Info, error) {
 }
 
 // Scripts implements executor.ScriptBackend.
-func (b *Backend) Scripts(context.Context) ([]executor.Script, error) {
+func (b *Backend) Scripts(ctx context.Context) ([]executor.Script, error) {
+	b.recordList(executor.PrincipalFrom(ctx).Owner)
 	list := make([]executor.Script, 0, len(b.policy.Allowed))
 	for _, path := range b.policy.Allowed {
-		list = append(list, executor.Script{Path: path, AllowedArgs: slices.Clone(b.policy.Args)})
+		list = append(list, executor.Script{Path: path, AllowedArgs: slices.Clone(b.policy.Args), DefaultArgs: slices.Clone(b.policy.DefaultArgs)})
 	}
 	return list, nil
 }

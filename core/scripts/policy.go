@@ -58,25 +58,36 @@ func (p policy) find(path string) (allowed, error) {
 	return allowed{path: clean, real: real, dir: filepath.Dir(real)}, nil
 }
 
-// arguments checks args and returns them with numbers in plain form. Only the flags in Args are allowed, as "--flag",
-// "--flag=value" or "--flag value". Codes: invalid.
+// anyArgument as an entry of Args allows every positional argument that does not look like a flag.
+const anyArgument = "*"
+
+// arguments checks args and returns them with numbers in plain form. Of the entries of Args, the flags are allowed as "--flag",
+// "--flag=value" or "--flag value", and the others as positional arguments. A word behind a flag is its value; behind "--" all words are
+// positional. The result has the positional arguments last, behind "--" if there are flags, so that no program takes one for the value
+// of a flag. Codes: invalid.
 func (p policy) arguments(args []string) ([]string, error) {
-	var out []string
-	waiting := "" // the flag before arg, if it may take a value
+	var flags, words []string
+	waiting, ended := "", false // the flag before arg, if it may take a value; whether "--" has come
 	for i, arg := range args {
 		field := fmt.Sprintf("args[%d]", i)
-		if strings.ContainsAny(arg, "\x00\r\n") {
+		switch {
+		case strings.ContainsAny(arg, "\x00\r\n"):
 			return nil, executor.FieldErrorf(executor.Invalid, field, "must be one line without NUL bytes")
-		}
-		if !strings.HasPrefix(arg, "-") {
-			if waiting == "" {
-				return nil, executor.FieldErrorf(executor.Invalid, field, "must be a flag, or the value of the flag before it (got %q)", arg)
-			}
+		case !ended && arg == "--":
+			ended = true
+			continue
+		case !ended && waiting != "" && !strings.HasPrefix(arg, "-"):
 			value, err := coerce(field, waiting, arg)
 			if err != nil {
 				return nil, err
 			}
-			out, waiting = append(out, value), ""
+			flags, waiting = append(flags, value), ""
+			continue
+		case ended || !strings.HasPrefix(arg, "-"):
+			if !p.positional(arg) {
+				return nil, executor.FieldErrorf(executor.Invalid, field, "must be an allowed flag or argument, or the value of the flag before it (got %q)", arg)
+			}
+			words = append(words, arg)
 			continue
 		}
 		name, value, given := strings.Cut(arg, "=")
@@ -84,16 +95,27 @@ func (p policy) arguments(args []string) ([]string, error) {
 			return nil, executor.FieldErrorf(executor.Invalid, field, "must be an allowed flag (got %s)", name)
 		}
 		if !given {
-			out, waiting = append(out, name), name
+			flags, waiting = append(flags, name), name
 			continue
 		}
 		value, err := coerce(field, name, value)
 		if err != nil {
 			return nil, err
 		}
-		out, waiting = append(out, name+"="+value), ""
+		flags, waiting = append(flags, name+"="+value), ""
 	}
-	return out, nil
+	if ended || len(flags) > 0 && len(words) > 0 {
+		flags = append(flags, "--")
+	}
+	return append(flags, words...), nil
+}
+
+// positional reports whether word may be a positional argument.
+func (p policy) positional(word string) bool {
+	if strings.HasPrefix(word, "-") {
+		return false
+	}
+	return slices.Contains(p.Args, word) || slices.Contains(p.Args, anyArgument)
 }
 
 // coerce returns the value of a flag. If the flag is in numeric, the value must be a whole number within its bound.

@@ -78,7 +78,7 @@ func TestArgumentsAreThoseOfTheList(t *testing.T) {
 		{"the beginning of a flag", []string{"--nam"}, nil, "args[0]"},
 		{"a flag that begins as one", []string{"--names"}, nil, "args[0]"},
 		{"a lone dash", []string{"-"}, nil, "args[0]"},
-		{"the end of options", []string{"--", "x"}, nil, "args[0]"},
+		{"a word behind the end of options", []string{"--", "x"}, nil, "args[1]"},
 		{"a line feed", []string{"--name", "a\nb"}, nil, "args[1]"},
 		{"a carriage return", []string{"--name=a\rb"}, nil, "args[0]"},
 		{"a NUL byte", []string{"--name=a\x00b"}, nil, "args[0]"},

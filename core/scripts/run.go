@@ -87,7 +87,11 @@ func (b *Backend) plan(job executor.Job) (plan, error) {
 		return plan{}, err
 	}
 	p := plan{script: script}
-	if p.args, err = b.policy.arguments(s.Args); err != nil {
+	asked := s.Args
+	if len(asked) == 0 {
+		asked = b.policy.DefaultArgs
+	}
+	if p.args, err = b.policy.arguments(asked); err != nil {
 		return plan{}, err
 	}
 	if p.env, err = b.policy.environment(s.Env); err != nil {
@@ -252,15 +256,38 @@ func (b *Backend) record(job executor.Job, path string, args []string, res execu
 	if err != nil {
 		outcome = string(executor.CodeOf(err))
 	}
-	line := auditLine{
-		TS: time.Now().UTC().Format(time.RFC3339Nano), Tool: "run_script", Path: path, Args: args,
-		DurationMS: took.Milliseconds(), ExitCode: res.ExitCode, Signal: strings.TrimPrefix(res.Signal, "SIG"), Result: outcome,
+	b.write(auditLine{
+		Tool: "run_script", Path: path, Args: args,
+		DurationMS: took.Milliseconds(), ExitCode: exitCode(res), Signal: strings.TrimPrefix(res.Signal, "SIG"), Result: outcome,
 		Truncated: res.StdoutTruncated || res.StderrTruncated, Requester: job.Owner, ExecutionID: job.ID, LogPath: res.LogPath,
-	}
+	})
+}
+
+// recordList writes the audit line of a request for the list.
+func (b *Backend) recordList(owner string) {
+	b.write(auditLine{Tool: "list_allowed", Result: string(executor.StatusSucceeded), Requester: owner})
+}
+
+func (b *Backend) write(line auditLine) {
+	line.TS = time.Now().UTC().Format(time.RFC3339Nano)
 	if line.Args == nil {
 		line.Args = []string{}
 	}
 	if err := b.audit.write(line); err != nil {
 		b.log.Error("audit log", "folder", filepath.Clean(b.policy.LogDir), "error", err)
 	}
+}
+
+// exitCode returns the exit code of a script as run_script shows it: -n if signal n has ended it. It is nil for a script that did not run.
+func exitCode(r executor.Result) *int {
+	n := executor.SignalNumber(r.Signal)
+	switch {
+	case r.ExitCode != nil:
+		return r.ExitCode
+	case n > 0:
+		return new(-n)
+	case r.Status == executor.StatusTimedOut, r.Status == executor.StatusKilled:
+		return new(-1)
+	}
+	return nil
 }

@@ -236,6 +236,10 @@ func TestATimeoutKillsAllThatTheScriptStarted(t *testing.T) {
 		if err != nil || res.Status != executor.StatusTimedOut {
 			t.Fatalf("a script beyond its time ended as %+v, error %v, want timed_out", res, err)
 		}
+		lines := p.audit()
+		if last := lines[len(lines)-1]; last.ExitCode == nil || *last.ExitCode >= 0 || last.Result != "timed_out" {
+			t.Errorf("the audit of a killed script is %+v, want a negative exit code", last)
+		}
 		if raw, err = os.ReadFile(pidFile); err != nil && p.policy.TimeoutMS > 10_000 {
 			t.Fatal("the script has started nothing")
 		}
@@ -359,5 +363,59 @@ func TestAnInputThatCannotBeOpenedLeavesNoFile(t *testing.T) {
 	}
 	if left, err := filepath.Glob(filepath.Join(p.logs, runPrefix+"*")); err != nil || len(left) > 0 {
 		t.Errorf("a run that did not begin leaves the files %v, error %v", left, err)
+	}
+}
+
+func TestPositionalArgumentsAreThoseOfThePolicyAndComeLast(t *testing.T) {
+	t.Parallel()
+	flags := []string{"--port", "--smoke"}
+	for _, c := range []struct {
+		allowed, args, want []string // a nil want: refused
+	}{
+		{nil, []string{"start"}, nil},
+		{[]string{"start"}, []string{"start"}, []string{"start"}},
+		{[]string{"start"}, []string{"stop"}, nil},
+		{[]string{"start"}, []string{"start", "--smoke"}, []string{"--smoke", "--", "start"}},
+		{[]string{"start"}, []string{"--port", "8080.0", "start"}, []string{"--port", "8080", "--", "start"}},
+		{[]string{"start"}, []string{"--smoke", "start"}, []string{"--smoke", "start"}}, // the value of the flag
+		{[]string{"start"}, []string{"--smoke", "--", "start"}, []string{"--smoke", "--", "start"}},
+		{[]string{"start"}, []string{"--", "start"}, []string{"--", "start"}},
+		{[]string{"*"}, []string{"a b", "c"}, []string{"a b", "c"}},
+		{[]string{"*"}, []string{"--", "--rm"}, nil},
+		{[]string{"*"}, []string{"-x"}, nil},
+		{[]string{"*"}, []string{"a\nb"}, nil},
+		{nil, []string{"--"}, []string{"--"}},
+	} {
+		p := policy{config.Scripts{Args: append(slices.Clone(flags), c.allowed...)}}
+		got, err := p.arguments(c.args)
+		if (err == nil) != (c.want != nil) || err == nil && !slices.Equal(got, c.want) {
+			t.Errorf("%q, where %q is allowed: %q, %v, want %q", c.args, c.allowed, got, err, c.want)
+		}
+	}
+}
+
+func TestARequestWithoutArgumentsGetsTheDefault(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.policy.DefaultArgs = []string{"--port", "7000.0"}
+	path := p.script("hello.sh", `echo "$@"`)
+	b := p.backend()
+	for want, args := range map[string][]string{"--port 7000\n": nil, "--smoke\n": {"--smoke"}} {
+		sink := newJournal()
+		if _, err := b.Run(t.Context(), job(path, args...), sink); err != nil || sink.out[executor.Stdout] != want {
+			t.Errorf("a request with %q: %q, %v, want %q", args, sink.out[executor.Stdout], err, want)
+		}
+	}
+	list, err := b.Scripts(executor.WithPrincipal(t.Context(), executor.Principal{Owner: "me"}))
+	if err != nil || !slices.Equal(list[0].DefaultArgs, p.policy.DefaultArgs) {
+		t.Errorf("listed is %+v, %v", list, err)
+	}
+	lines := p.audit()
+	if last := lines[len(lines)-1]; last.Tool != "list_allowed" || last.Requester != "me" || last.Result != "succeeded" || last.TS == "" || last.Args == nil {
+		t.Errorf("the audit of the list is %+v", last)
+	}
+	p.policy.DefaultArgs = []string{"--rm"}
+	if _, err := New(Options{Policy: p.policy}); executor.CodeOf(err) != executor.Invalid || !strings.Contains(err.Error(), "scripts.default_args") {
+		t.Errorf("default arguments that are not allowed: %v", err)
 	}
 }

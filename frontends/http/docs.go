@@ -1,6 +1,7 @@
 package httpfrontend
 
 import (
+	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
 	"embed"
@@ -25,15 +26,17 @@ const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img
 type asset struct {
 	path, file, mediaType string
 	gzipped               bool
+	// change, unless nil, makes the text that is served of the file.
+	change func([]byte) []byte
 }
 
 var docsAssets = []asset{
-	{"/docs/init.js", "docs/init.js", "text/javascript; charset=utf-8", false},
-	{"/docs/page.css", "docs/page.css", "text/css; charset=utf-8", false},
-	{"/docs/swagger-ui.css", "docs/swagger-ui.css.gz", "text/css; charset=utf-8", true},
-	{"/docs/swagger-ui-bundle.js", "docs/swagger-ui-bundle.js.gz", "text/javascript; charset=utf-8", true},
-	{"/docs/LICENSE", "docs/LICENSE", "text/plain; charset=utf-8", false},
-	{"/docs/NOTICE", "docs/NOTICE", "text/plain; charset=utf-8", false},
+	{"/docs/init.js", "docs/init.js", "text/javascript; charset=utf-8", false, nil},
+	{"/docs/page.css", "docs/page.css", "text/css; charset=utf-8", false, nil},
+	{"/docs/swagger-ui.css", "docs/swagger-ui.css.gz", "text/css; charset=utf-8", true, nil},
+	{"/docs/swagger-ui-bundle.js", "docs/swagger-ui-bundle.js.gz", "text/javascript; charset=utf-8", true, nil},
+	{"/docs/LICENSE", "docs/LICENSE", "text/plain; charset=utf-8", false, nil},
+	{"/docs/NOTICE", "docs/NOTICE", "text/plain; charset=utf-8", false, nil},
 }
 
 // docsPage serves the page of /docs.
@@ -54,6 +57,9 @@ func (f *frontend) mount(files embed.FS, assets []asset) error {
 		data, err := files.ReadFile(a.file) // a copy, which is not kept
 		if err != nil {
 			return fmt.Errorf("read %s: %w", a.file, err)
+		}
+		if a.change != nil {
+			data = a.change(data)
 		}
 		sum := sha256.Sum256(data)
 		etag := `"` + hex.EncodeToString(sum[:8]) + `"`
@@ -82,6 +88,13 @@ func (a asset) serve(w http.ResponseWriter, r *http.Request, files embed.FS, eta
 		return fmt.Errorf("open %s: %w", a.file, err)
 	}
 	var body io.Reader = file
+	if a.change != nil {
+		data, err := io.ReadAll(file)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", a.file, err)
+		}
+		body = bytes.NewReader(a.change(data))
+	}
 	if a.gzipped {
 		if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 			h.Set("Content-Encoding", "gzip")

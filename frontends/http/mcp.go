@@ -6,6 +6,7 @@ import (
 	"context"
 	"embed"
 	"encoding/json"
+	"html"
 	"io"
 	"log/slog"
 	"net"
@@ -44,10 +45,16 @@ type MCP struct {
 //go:embed mcpui
 var mcpFiles embed.FS
 
-var mcpAssets = []asset{
-	{"/mcp_ui", "mcpui/index.html", "text/html; charset=utf-8", false},
-	{"/mcp_ui/page.js", "mcpui/page.js", "text/javascript; charset=utf-8", false},
-	{"/mcp_ui/page.css", "mcpui/page.css", "text/css; charset=utf-8", false},
+// mcpAssets returns the page /mcp_ui, which proposes path as the endpoint.
+func mcpAssets(path string) []asset {
+	proposes := func(page []byte) []byte {
+		return bytes.Replace(page, []byte(`value="/mcp"`), []byte(`value="`+html.EscapeString(path)+`"`), 1)
+	}
+	return []asset{
+		{"/mcp_ui", "mcpui/index.html", "text/html; charset=utf-8", false, proposes},
+		{"/mcp_ui/page.js", "mcpui/page.js", "text/javascript; charset=utf-8", false, nil},
+		{"/mcp_ui/page.css", "mcpui/page.css", "text/css; charset=utf-8", false, nil},
+	}
 }
 
 // mountMCP adds the MCP endpoint and its page to the mux. They share the port, the origin and the tokens of the HTTP API.
@@ -56,7 +63,7 @@ func (f *frontend) mountMCP() error {
 		return nil
 	}
 	f.mux.Handle(f.opts.MCP.Path, f.mcpProxy(*f.opts.MCP))
-	return f.mount(mcpFiles, mcpAssets)
+	return f.mount(mcpFiles, mcpAssets(f.opts.MCP.Path))
 }
 
 type socketKey struct{}

@@ -223,3 +223,20 @@ func TestACallOfMCPGivesItsMessageBack(t *testing.T) {
 		return err
 	})
 }
+
+func TestThePageOfMCPProposesTheConfiguredPath(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]string{"/mcp": `value="/mcp"`, "/other": `value="/other"`, `/a"b`: `value="/a&#34;b"`} {
+		h, err := New(&scriptService{}, Options{MCP: &MCP{Path: path, Socket: func(context.Context) string { return "" }}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := httptest.NewRequest(http.MethodGet, "/mcp_ui", nil)
+		r.Host = "localhost"
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `id="endpoint" `+want) {
+			t.Errorf("the page with %s: %d %s", path, w.Code, w.Body)
+		}
+	}
+}

@@ -24,7 +24,7 @@ func (f *frontend) scriptOperations() []route {
 			errors: []int{400, 403, 408, 422, 501}, scriptErrors: own}},
 		{handler: f.scripts(f.streamScript), operation: operation{id: "stream-script", method: http.MethodGet, path: "/sse/run_script_stream", tag: tag,
 			summary: "Run an allow-listed script and stream its lines",
-			doc:     "Events: ping {t}, stdout {line}, stderr {line}, end {exitCode, duration_ms, truncated, logPath}, error {code, message}. Errors before it starts are HTTP statuses.",
+			doc:     "Events: ping {t}, stdout {line}, stderr {line}, end {exitCode, duration_ms, truncated, logPath}, error {code, message, and those of end if the script has run}. Errors before it starts are HTTP statuses.",
 			params: []*huma.Param{query("path", "A script of list_allowed.", text("")), query("args", "Repeated, or a JSON array.", &huma.Schema{Type: huma.TypeArray, Items: text("")}),
 				query("timeout_ms", "", &huma.Schema{Type: huma.TypeInteger, Format: "int64", Minimum: new(1.0)})},
 			success: 200, answer: &huma.Response{Description: "The events.", Content: map[string]*huma.MediaType{"text/event-stream": {Schema: text("")}}},
@@ -57,10 +57,16 @@ func (f *frontend) listAllowed(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, allowedScripts{out})
 }
 
-// scriptProblem is a scriptError in JSON.
+// scriptProblem is a scriptError in JSON. It has the fields of scriptResult if the script has run, which is so for E_TIMEOUT.
 type scriptProblem struct {
 	Error struct {
 		Code    string `json:"code" enum:"E_FORBIDDEN,E_BAD_ARG,E_TIMEOUT,E_EXEC,E_POLICY"`
 		Message string `json:"message"`
 	} `json:"error"`
+	ExitCode   *int    `json:"exitCode,omitempty" doc:"Of a script that has run: -n means that signal n killed it."`
+	DurationMS *int64  `json:"duration_ms,omitempty" doc:"Of a script that has run."`
+	Stdout     *string `json:"stdout,omitempty" doc:"What a script that has run had written."`
+	Stderr     *string `json:"stderr,omitempty" doc:"What a script that has run had written."`
+	Truncated  *bool   `json:"truncated,omitempty" doc:"Whether output, or long lines of it, are missing."`
+	LogPath    string  `json:"logPath,omitempty" doc:"File of the server with the output, if it keeps one."`
 }

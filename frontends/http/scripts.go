@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"os"
@@ -101,13 +102,34 @@ type scriptResult struct {
 	LogPath    string `json:"logPath,omitempty" doc:"File of the server with the output, if it keeps one."`
 }
 
+// end returns r as the event that ends a stream, which has had the output.
+func (r scriptResult) end() map[string]any {
+	end := map[string]any{"exitCode": r.ExitCode, "duration_ms": r.DurationMS, "truncated": r.Truncated}
+	if r.LogPath != "" {
+		end["logPath"] = r.LogPath
+	}
+	return end
+}
+
 // scriptError is an error with a code of the specification.
 type scriptError struct {
 	code    string
 	message string
+	// result is that of a script that has run; nil: it has not.
+	result *scriptResult
 }
 
 func (e *scriptError) Error() string { return e.code + ": " + e.message }
+
+// problem returns e in JSON.
+func (e *scriptError) problem() scriptProblem {
+	var p scriptProblem
+	p.Error.Code, p.Error.Message = e.code, e.message
+	if r := e.result; r != nil {
+		p.ExitCode, p.DurationMS, p.Stdout, p.Stderr, p.Truncated, p.LogPath = &r.ExitCode, &r.DurationMS, &r.Stdout, &r.Stderr, &r.Truncated, r.LogPath
+	}
+	return p
+}
 
 // scriptStatus returns the HTTP status of a code.
 func scriptStatus(code string) int {
@@ -133,11 +155,11 @@ func scriptErrorOf(code executor.Code, field, message string) *scriptError {
 	}
 	switch {
 	case code == executor.Denied:
-		return &scriptError{scriptForbidden, message}
+		return &scriptError{code: scriptForbidden, message: message}
 	case field == "script":
-		return &scriptError{scriptPolicy, message}
+		return &scriptError{code: scriptPolicy, message: message}
 	case code == executor.Invalid:
-		return &scriptError{scriptBadArg, message}
+		return &scriptError{code: scriptBadArg, message: message}
 	}
 	return nil
 }
@@ -162,9 +184,7 @@ func (f *frontend) scripts(h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		err := asScriptError(h(w, r))
 		if s, ok := errors.AsType[*scriptError](err); ok {
-			var p scriptProblem
-			p.Error.Code, p.Error.Message = s.code, s.message
-			return writeJSON(w, scriptStatus(s.code), p)
+			return writeJSON(w, scriptStatus(s.code), s.problem())
 		}
 		return err
 	}
@@ -199,10 +219,10 @@ func (f *frontend) runScript(w http.ResponseWriter, r *http.Request) error {
 		return bodyError("the body", err)
 	}
 	if err != nil {
-		return &scriptError{scriptBadArg, "the body did not come whole, or is too large"}
+		return &scriptError{code: scriptBadArg, message: "the body did not come whole, or is too large"}
 	}
 	if err := asked.decode(raw); err != nil {
-		return &scriptError{scriptBadArg, err.Error()}
+		return &scriptError{code: scriptBadArg, message: err.Error()}
 	}
 	run, err := f.startScript(r.Context(), asked)
 	if err != nil {
@@ -217,10 +237,17 @@ func (f *frontend) runScript(w http.ResponseWriter, r *http.Request) error {
 		}
 		return nil
 	})
-	if err != nil {
+	failed, ran := errors.AsType[*scriptError](err)
+	if ran = ran && failed.result != nil; ran {
+		result = *failed.result
+	} else if err != nil {
 		return err
 	}
 	result.Stdout, result.Stderr = strings.ToValidUTF8(string(stdout), "\uFFFD"), strings.ToValidUTF8(string(stderr), "\uFFFD")
+	if ran {
+		failed.result = &result
+		return failed
+	}
 	return writeJSON(w, http.StatusOK, result)
 }
 
@@ -228,9 +255,9 @@ func (f *frontend) runScript(w http.ResponseWriter, r *http.Request) error {
 func (f *frontend) startScript(ctx context.Context, asked scriptRequest) (executor.Execution, error) {
 	switch {
 	case asked.Path == "":
-		return executor.Execution{}, &scriptError{scriptBadArg, "path must not be empty"}
+		return executor.Execution{}, &scriptError{code: scriptBadArg, message: "path must not be empty"}
 	case asked.TimeoutMS < 0 || asked.TimeoutMS > maxSeconds*1000:
-		return executor.Execution{}, &scriptError{scriptBadArg, fmt.Sprintf("timeout_ms must be positive and at most %d", int64(maxSeconds*1000))}
+		return executor.Execution{}, &scriptError{code: scriptBadArg, message: fmt.Sprintf("timeout_ms must be positive and at most %d", int64(maxSeconds*1000))}
 	}
 	return f.svc.Submit(ctx, executor.Spec{
 		Script: asked.Path, Args: asked.Args, Env: asked.Env,
@@ -273,10 +300,7 @@ func scriptEnd(r executor.Result, took time.Duration) (scriptResult, error) {
 		if s := scriptErrorOf(r.Failure.Code, r.Failure.Field, r.Failure.Message); s != nil && r.Failure.Phase != executor.PhaseStart {
 			return scriptResult{}, s
 		}
-		return scriptResult{}, &scriptError{scriptExec, r.Failure.Message}
-	}
-	if r.Status == executor.StatusTimedOut {
-		return scriptResult{}, &scriptError{scriptTimeout, fmt.Sprintf("the script was killed after %d ms", r.Wall.Milliseconds())}
+		return scriptResult{}, &scriptError{code: scriptExec, message: r.Failure.Message}
 	}
 	out := scriptResult{
 		DurationMS: took.Milliseconds(), Truncated: r.StdoutTruncated || r.StderrTruncated, LogPath: r.LogPath, ExitCode: -1,
@@ -289,6 +313,9 @@ func scriptEnd(r executor.Result, took time.Duration) (scriptResult, error) {
 	}
 	if r.ExitCode != nil {
 		out.ExitCode = *r.ExitCode
+	}
+	if r.Status == executor.StatusTimedOut {
+		return out, &scriptError{code: scriptTimeout, message: fmt.Sprintf("the script was killed after %d ms", out.DurationMS), result: &out}
 	}
 	return out, nil
 }
@@ -323,16 +350,16 @@ func (f *frontend) streamScript(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		if !ok {
-			e = &scriptError{scriptExec, "the script was lost"}
+			e = &scriptError{code: scriptExec, message: "the script was lost"}
 		}
-		_ = errors.Join(s.flushLines(), s.event("error", map[string]string{"code": e.code, "message": e.message}))
+		said := map[string]any{"code": e.code, "message": e.message}
+		if e.result != nil {
+			maps.Copy(said, e.result.end())
+		}
+		_ = errors.Join(s.flushLines(), s.event("error", said))
 		return nil // the event has the error
 	}
-	end := map[string]any{"exitCode": result.ExitCode, "duration_ms": result.DurationMS, "truncated": result.Truncated}
-	if result.LogPath != "" {
-		end["logPath"] = result.LogPath
-	}
-	_ = errors.Join(s.flushLines(), s.event("end", end)) // a client that is gone misses nothing
+	_ = errors.Join(s.flushLines(), s.event("end", result.end())) // a client that is gone misses nothing
 	return nil
 }
 
@@ -353,16 +380,16 @@ func scriptQuery(r *http.Request) (scriptRequest, error) {
 	asked := scriptRequest{Path: q.Get("path"), Args: q["args"]}
 	if len(asked.Args) == 1 && strings.HasPrefix(strings.TrimSpace(asked.Args[0]), "[") {
 		if err := strictjson.CheckText([]byte(asked.Args[0]), "args"); err != nil {
-			return asked, &scriptError{scriptBadArg, err.Error()}
+			return asked, &scriptError{code: scriptBadArg, message: err.Error()}
 		}
 		if err := json.Unmarshal([]byte(asked.Args[0]), &asked.Args); err != nil {
-			return asked, &scriptError{scriptBadArg, "args: must be repeated, or a JSON array"}
+			return asked, &scriptError{code: scriptBadArg, message: "args: must be repeated, or a JSON array"}
 		}
 	}
 	if text := q.Get("timeout_ms"); text != "" {
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || n <= 0 {
-			return asked, &scriptError{scriptBadArg, fmt.Sprintf("timeout_ms: must be a positive whole number (got %q)", text)}
+			return asked, &scriptError{code: scriptBadArg, message: fmt.Sprintf("timeout_ms: must be a positive whole number (got %q)", text)}
 		}
 		asked.TimeoutMS = wholeNumber(n)
 	}

@@ -151,6 +151,18 @@ func TestScriptErrorsHaveTheSpecificationsCodesAndAStatus(t *testing.T) {
 			t.Errorf("the body %s: the answer is %d %s, want 400 with the message %s", body, w.Code, w.Body, says)
 		}
 	}
+	slow := &scriptService{events: append(append(append([]executor.Body{executor.Started{}}, outputs(executor.Stdout, "begun\n")...), outputs(executor.Stderr, "oh\n")...),
+		scriptEnded(executor.Result{Status: executor.StatusTimedOut, Signal: "SIGTERM", Wall: time.Second, LogPath: "/logs/1"}))}
+	w := runScriptRequest(t, slow, http.MethodPost, "/actions/run_script", `{"path":"/x"}`)
+	if want := `{"error":{"code":"E_TIMEOUT","message":"the script was killed after 1000 ms"},"exitCode":-15,"duration_ms":1000,"stdout":"begun\n","stderr":"oh\n","truncated":false,"logPath":"/logs/1"}`; w.Code != 408 || strings.TrimSpace(w.Body.String()) != want {
+		t.Errorf("a timeout answers %d %s, want 408 %s", w.Code, w.Body, want)
+	}
+	w = runScriptRequest(t, slow, http.MethodGet, "/sse/run_script_stream?path=/x", "")
+	if want := `event: error
+data: {"code":"E_TIMEOUT","duration_ms":1000,"exitCode":-15,"logPath":"/logs/1","message":"the script was killed after 1000 ms","truncated":false}
+`; !strings.Contains(w.Body.String(), want) {
+		t.Errorf("a timeout ends a stream with %s, want %s", w.Body, want)
+	}
 	long := &scriptService{refuse: executor.FieldErrorf(executor.Invalid, "config.timeout_seconds", "must be at most 60 s (got 90 s)")}
 	if w := runScriptRequest(t, long, http.MethodPost, "/actions/run_script", `{"path":"/x","timeout_ms":90000.0}`); !strings.Contains(w.Body.String(), `"timeout_ms: must be at most 60 s (got 90 s)"`) {
 		t.Errorf("a field that the service refuses has the name of the request: %d %s, want timeout_ms", w.Code, w.Body)
