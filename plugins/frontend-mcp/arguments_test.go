@@ -6,8 +6,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 
@@ -294,17 +296,44 @@ func TestAScriptsErrorsHaveTheSpecificationsCodes(t *testing.T) {
 	}
 }
 
-func TestAScriptsOutputThatIsCutIsSaidToBeCut(t *testing.T) {
+func TestAScriptsOutputIsBoundedByItsOwnSettingOnly(t *testing.T) {
 	zero := 0
 	for _, stream := range []executor.Stream{executor.Stdout, executor.Stderr} {
-		for n, want := range map[int]bool{1000: false, 1001: true} {
+		for _, cutByTheBackend := range []bool{false, true} {
+			end := executor.Result{Status: executor.StatusSucceeded, ExitCode: &zero, StdoutTruncated: cutByTheBackend}
 			c := serveTest(t, ending{
-				newService(t, fake.Options{}), executor.Output{Stream: stream, Data: []byte(strings.Repeat("x", n))},
-				executor.Result{Status: executor.StatusSucceeded, ExitCode: &zero},
+				newService(t, fake.Options{}), executor.Output{Stream: stream, Data: []byte(strings.Repeat("x", 262_144))}, end,
 			}, func(c *Config) { c.MaxResultBytes = 1000 })
-			if a := c.call("run_script", map[string]any{"path": "/srv/x"}); a.isError || a.fields["truncated"] != want {
-				t.Errorf("%d bytes on %s: %v", n, stream, a)
+			a := c.call("run_script", map[string]any{"path": "/srv/x"})
+			if text, _ := a.fields[string(stream)].(string); a.isError || a.fields["truncated"] != cutByTheBackend || len(text) != 262_144 {
+				t.Errorf("of 262144 bytes on %s %d arrive, truncated %v", stream, len(text), a.fields["truncated"])
 			}
+		}
+	}
+}
+
+func TestAScriptsErrorHasStructuredContentOfItsSchema(t *testing.T) {
+	t.Parallel()
+	ended := executor.Result{Status: executor.StatusTimedOut, Signal: "SIGKILL", Wall: 1500 * time.Millisecond, LogPath: "/logs/1"}
+	c := serveTest(t, ending{newService(t, fake.Options{}), executor.Output{Stream: executor.Stdout, Data: []byte("begun\n")}, ended}, nil)
+	for name, test := range map[string]struct {
+		tool string
+		args map[string]any
+		want map[string]any
+	}{
+		"a timeout":      {"run_script", map[string]any{"path": "/srv/x"}, map[string]any{"exitCode": -9.0, "duration_ms": 1500.0, "stdout": "begun\n", "stderr": "", "truncated": false, "logPath": "/logs/1"}},
+		"no path":        {"run_script", map[string]any{}, map[string]any{"exitCode": -1.0, "duration_ms": 0.0, "stdout": "", "stderr": "", "truncated": false}},
+		"a wrong type":   {"run_script", map[string]any{"path": 7}, map[string]any{"exitCode": -1.0, "duration_ms": 0.0, "stdout": "", "stderr": "", "truncated": false}},
+		"no such member": {"list_allowed", map[string]any{"all": true}, map[string]any{"scripts": []any{}}},
+	} {
+		a := c.call(test.tool, test.args)
+		problem, _ := a.fields["error"].(map[string]any)
+		delete(a.fields, "error")
+		if !a.isError || !reflect.DeepEqual(a.fields, test.want) {
+			t.Errorf("%s: error %t with %v, want %v", name, a.isError, a.fields, test.want)
+		}
+		if code, _ := problem["code"].(string); code == "" || !strings.Contains(a.text, code) || problem["message"] == "" {
+			t.Errorf("%s: the error is %v, and the text %s", name, problem, a.text)
 		}
 	}
 }

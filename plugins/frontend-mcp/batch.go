@@ -127,5 +127,5 @@ func (p *partResponse) message() json.RawMessage {
 	case !json.Valid(raw):
 		return invalidRequest(nil, string(raw))
 	}
-	return raw
+	return withIsError(raw)
 }

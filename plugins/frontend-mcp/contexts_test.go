@@ -1,8 +1,12 @@
 package mcpfrontend
 
 import (
+	"context"
+	"log/slog"
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -14,7 +18,7 @@ func TestAContextKeepsItsStateUntilItIsStopped(t *testing.T) {
 	made := c.call("create_context", map[string]any{"name": "first", "description": "a test"})
 	id, _ := made.fields["context_id"].(string)
 	if !regexp.MustCompile(`^ctx-[0-9a-f-]{36}$`).MatchString(id) || made.fields["status"] != "active" || made.fields["language"] != "python" ||
-		made.fields["name"] != "first" || made.fields["description"] != "a test" || made.fields["message"] != "Python context created" {
+		made.fields["name"] != "first" || made.fields["description"] != "a test" || made.fields["message"] != "Python context created successfully" {
 		t.Fatalf("%v", made)
 	}
 	if created, _ := made.fields["created_at"].(string); !regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$`).MatchString(created) {
@@ -36,7 +40,7 @@ func TestAContextKeepsItsStateUntilItIsStopped(t *testing.T) {
 	if list.fields["total"] != 2.0 || len(contexts) != 2 || contexts[0].(map[string]any)["context_id"] != second.fields["context_id"] {
 		t.Errorf("not the newest first: %v", list.fields)
 	}
-	if a := c.call("stop_context", map[string]any{"context_id": id}); a.fields["status"] != "stopped" || a.fields["message"] != "Context stopped" {
+	if a := c.call("stop_context", map[string]any{"context_id": id}); a.fields["status"] != "stopped" || a.fields["message"] != "Context stopped successfully" {
 		t.Errorf("%v", a)
 	}
 	if list := c.call("list_contexts", nil); list.fields["total"] != 1.0 {
@@ -163,5 +167,74 @@ func TestADeadInterpreterIsSaidAndImagesComeAsImages(t *testing.T) {
 	}
 	if a = c.call("run_code", map[string]any{"code": "print 1", "context_id": id}); !a.isError || !strings.Contains(a.text, "EXECUTION_FAILED") || !strings.Contains(a.text, "create a new one with create_context") {
 		t.Errorf("in a lost context: %v", a)
+	}
+}
+
+// journal is a slog.Handler that keeps the messages of the records.
+type journal struct {
+	mu       sync.Mutex
+	messages []string
+}
+
+func (j *journal) Enabled(context.Context, slog.Level) bool { return true }
+func (j *journal) WithAttrs([]slog.Attr) slog.Handler       { return j }
+func (j *journal) WithGroup(string) slog.Handler            { return j }
+
+func (j *journal) Handle(_ context.Context, r slog.Record) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.messages = append(j.messages, r.Message)
+	return nil
+}
+
+func (j *journal) said() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.messages)
+}
+
+func TestAContextIsLoggedAsItsSpecificationPrescribes(t *testing.T) {
+	t.Parallel()
+	var id, made string
+	log := &journal{}
+	t.Run("while it serves", func(t *testing.T) {
+		e := newService(t, fake.Options{})
+		all := executor.WithPrincipal(t.Context(), executor.Principal{Owner: executor.LocalOwner, Scopes: executor.Scopes()})
+		s, err := e.OpenSession(all, executor.Session{Name: "made elsewhere", Language: executor.LanguageJavaScript})
+		if err != nil {
+			t.Fatal(err)
+		}
+		made = s.ID
+		c := serveLogged(t, e, slog.New(log), func(c *Config) { c.Toolsets = []string{ToolsetContexts} })
+		id = c.call("create_context", map[string]any{"name": "test"}).fields["context_id"].(string)
+		for _, context := range []string{id, id, made, "ctx-none"} {
+			c.call("run_code", map[string]any{"context_id": context, "code": "print 1"})
+		}
+		c.call("stop_context", map[string]any{"context_id": id})
+	})
+	want := []string{
+		"python-executor MCP Server Starting...", "Server initialization complete", "Supported languages: Python, JavaScript",
+		"Available tools: 9 (run_code, create_context, stop_context, list_contexts, install_packages, interrupt_context, restart_context, write_context_file, read_context_file)",
+		"Created python context: " + id + " (name: test)", "Executing code in context " + id + " (language: python)",
+		"Executing code in context " + id + " (language: python)", "Executing code in context " + made + " (language: javascript)",
+		"Stopped context: " + id + " (name: test)", "python-executor MCP Server Shutting Down...", "Server cleanup complete",
+	}
+	if got := log.said(); !slices.Equal(got, want) {
+		t.Errorf("logged is\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestTheListHasActiveContextsOnly(t *testing.T) {
+	t.Parallel()
+	c := serveTest(t, newService(t, fake.Options{}), nil)
+	alive := c.call("create_context", map[string]any{"name": "alive"}).fields["context_id"]
+	dead := c.call("create_context", map[string]any{"name": "dead"}).fields["context_id"]
+	c.call("run_code", map[string]any{"code": "signal SEGV", "context_id": dead})
+	list := c.call("list_contexts", nil)
+	if contexts, _ := list.fields["contexts"].([]any); list.fields["total"] != 1.0 || len(contexts) != 1 || contexts[0].(map[string]any)["context_id"] != alive {
+		t.Errorf("a lost context is listed: %v", list.fields)
+	}
+	if a := c.call("stop_context", map[string]any{"context_id": dead}); a.fields["status"] != "stopped" {
+		t.Errorf("a lost context is not stopped: %v", a)
 	}
 }

@@ -99,9 +99,15 @@ type client struct {
 // serveTest serves svc over HTTP and returns a client that has initialized.
 func serveTest(t *testing.T, svc executor.Service, change func(*Config)) *client {
 	t.Helper()
+	return serveLogged(t, svc, testLog(t), change)
+}
+
+// serveLogged is serveTest with the log of the frontend.
+func serveLogged(t *testing.T, svc executor.Service, log *slog.Logger, change func(*Config)) *client {
+	t.Helper()
 	c := testConfig(change)
 	// As in a plugin process: a call with a ctx that has ended does not come through.
-	tools, err := newTools(t.Context(), c, plugintest.WireService(t, svc), testLog(t))
+	tools, err := newTools(t.Context(), c, plugintest.WireService(t, svc), log)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,11 +31,8 @@ type job struct {
 	stream   bool
 	strategy string
 	created  time.Time
-	// begun is closed when the program has started, when the Execution has ended, or when following has failed.
-	begun chan struct{}
-
-	mu    sync.Mutex
-	state jobState
+	mu       sync.Mutex
+	state    jobState
 }
 
 // jobState is the state of a job, as far as its Events tell.
@@ -60,11 +57,38 @@ func (p *python) start(ctx context.Context, s *script, stream bool) (*job, error
 	if err != nil {
 		return nil, err
 	}
+	p.log.Info("async job started", "execution", x.ID)
+	return p.jobs.begin(ctx, &job{id: x.ID, stream: stream, strategy: s.strategy, created: time.Now()}), nil
+}
+
+// begin adds j to the list of ctx's owner and follows it.
+func (js *jobs) begin(ctx context.Context, j *job) *job {
 	principal := executor.PrincipalFrom(ctx)
-	j := &job{id: x.ID, owner: principal.Owner, stream: stream, strategy: s.strategy, created: time.Now(), begun: make(chan struct{})}
-	p.jobs.add(j)
-	p.jobs.wg.Go(func() { p.jobs.follow(executor.WithPrincipal(p.jobs.life, principal), j) })
-	return j, nil
+	j.owner = principal.Owner
+	js.add(j)
+	js.wg.Go(func() { js.follow(executor.WithPrincipal(js.life, principal), j) })
+	return j
+}
+
+// adopt adds the owner's scripts that run and that another process of this frontend has started, for example before a changed
+// configuration.
+func (p *python) adopt(ctx context.Context) {
+	page, err := p.svc.List(ctx, executor.Filter{Statuses: []executor.Status{executor.StatusQueued, executor.StatusRunning}, Limit: 500})
+	if err != nil {
+		p.log.Warn("look for jobs that run", "error", err)
+		return
+	}
+	owner, known := executor.PrincipalFrom(ctx).Owner, map[string]bool{}
+	for _, j := range p.jobs.of(owner) {
+		known[j.id] = true
+	}
+	for _, x := range slices.Backward(page) { // the newest comes first
+		if x.Owner == owner && x.Spec.Durable && x.Spec.Session == "" && x.Spec.Script == "" && !known[x.ID] {
+			j := &job{id: x.ID, created: x.CreatedAt}
+			j.state.started = x.Started
+			p.jobs.begin(ctx, j)
+		}
+	}
 }
 
 // add puts j into the list. If its owner has maxJobs jobs, j replaces the owner's oldest finished job, or the oldest job if
@@ -77,13 +101,12 @@ func (js *jobs) add(j *job) {
 	}
 	js.mu.Lock()
 	defer js.mu.Unlock()
+	js.list = slices.DeleteFunc(js.list, func(other *job) bool { return other.id == j.id }) // adopt may have seen it before start
 	js.list = append(js.list, j)
 }
 
 // follow updates the state of j until j or ctx ends. It counts the output of j but does not keep it.
 func (js *jobs) follow(ctx context.Context, j *job) {
-	begun := sync.OnceFunc(func() { close(j.begun) })
-	defer begun()
 	for e, err := range js.t.svc.Events(ctx, j.id, 0) {
 		if err != nil {
 			if ctx.Err() == nil {
@@ -92,19 +115,18 @@ func (js *jobs) follow(ctx context.Context, j *job) {
 			return
 		}
 		if j.take(e) {
-			begun()
+			js.t.log.Info("job finalized", "execution", j.id, "status", j.now().result.Status)
 		}
 	}
 }
 
-// take applies e to the state and reports whether the program has started or the Execution has ended.
-func (j *job) take(e executor.Event) (begun bool) {
+// take applies e to the state and reports whether the Execution has ended.
+func (j *job) take(e executor.Event) (ended bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	switch b := e.Body.(type) {
 	case executor.Started:
 		j.state.started = &b
-		return true
 	case executor.Output:
 		if b.Stream == executor.Stderr {
 			j.state.stderrChunks++

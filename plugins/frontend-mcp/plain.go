@@ -3,6 +3,7 @@ package mcpfrontend
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 )
 
 // plainJSON is json.Marshal without the escapes of <, > and &, which only HTML needs. Models read the text unchanged.
@@ -14,6 +15,23 @@ func plainJSON(v any) ([]byte, error) {
 		return nil, err
 	}
 	return bytes.TrimSpace(b.Bytes()), nil
+}
+
+// plainMessage returns a message of mcp-go as clients get it: without escapes for HTML, and with isError in the result of each tool.
+// raw is one message, or an event that holds one.
+func plainMessage(raw []byte) []byte { return withIsError(unescapeHTML(raw)) }
+
+// toolResult begins the result of a tool. mcp-go sorts the members of a result, and inside of a text each quote is escaped.
+const toolResult = `,"result":{"content":[`
+
+// withIsError adds "isError":false to the result of a tool that has no isError. mcp-go leaves it out if it is false.
+func withIsError(raw []byte) []byte {
+	at := bytes.Index(raw, []byte(toolResult))
+	if at < 0 || bytes.Contains(raw[at:], []byte(`],"isError":true`)) {
+		return raw
+	}
+	at += len(`,"result":{`)
+	return slices.Concat(raw[:at], []byte(`"isError":false,`), raw[at:])
 }
 
 // unescapeHTML returns raw without the escapes that json.Marshal writes for HTML. raw is JSON, or a stream of events that

@@ -67,3 +67,26 @@ func TestTextIsNotEscapedForHTML(t *testing.T) {
 	}
 	check("stdio", line)
 }
+
+func TestTheResultOfAToolAlwaysSaysWhetherItIsAnError(t *testing.T) {
+	t.Parallel()
+	const begin = `{"jsonrpc":"2.0","id":"a\",\"result\":{\"content\":[","result":`
+	for raw, want := range map[string]string{
+		begin + `{"content":[{"type":"text","text":"x"}],"structuredContent":{}}}`: begin + `{"isError":false,"content":[{"type":"text","text":"x"}],"structuredContent":{}}}`,
+		begin + `{"content":[],"isError":true,"structuredContent":{}}}`:            begin + `{"content":[],"isError":true,"structuredContent":{}}}`,
+		begin + `{"content":[{"type":"text","text":"],\"isError\":true"}]}}`:       begin + `{"isError":false,"content":[{"type":"text","text":"],\"isError\":true"}]}}`,
+		begin + `{"contents":[]}}`:                begin + `{"contents":[]}}`,
+		begin + `{"isError":false,"content":[]}}`: begin + `{"isError":false,"content":[]}}`,
+	} {
+		if got := string(withIsError([]byte(raw))); got != want {
+			t.Errorf("%s\nbecomes %s", raw, got)
+		}
+	}
+	c := serveTest(t, newService(t, fake.Options{}), nil)
+	for tool, want := range map[string]bool{"list_contexts": false, "stop_context": true} {
+		result, _ := c.request("tools/call", map[string]any{"name": tool, "arguments": map[string]any{}})
+		if got, said := result["isError"].(bool); !said || got != want {
+			t.Errorf("%s: isError is %v", tool, result["isError"])
+		}
+	}
+}

@@ -3,8 +3,10 @@ package mcpfrontend
 import (
 	"context"
 	"iter"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -243,7 +245,7 @@ func testJobs(t *testing.T, svc executor.Service) {
 	}
 	done := start("exit 4")
 	awaitEnd(t, svc, done)
-	if a := c.call("kill_job", map[string]any{"job_id": done}); a.fields["status"] != "finished" || a.fields["exit_code"] != "4" {
+	if a := c.call("kill_job", map[string]any{"job_id": done}); a.fields["status"] != "finished" || a.fields["exit_code"] != "4" || a.fields["message"] != "the job had ended before it could be killed: failed" {
 		t.Errorf("killed when it had ended: %v", a)
 	}
 	running := start("hang")
@@ -256,11 +258,64 @@ func testJobs(t *testing.T, svc executor.Service) {
 	}
 	c.call("kill_job", map[string]any{"job_id": running})
 	failed := c.call("run_script_with_dependencies_async", map[string]any{"script_content": "print 1", "python_version": "3.12", "dependencies": []string{"no-such-package"}})
-	if !failed.isError || !strings.Contains(failed.text, "Error: prepare: ") {
-		t.Errorf("a preparation that fails: %v", failed)
+	if failed.isError || failed.fields["status"] != "started" || failed.fields["python_version_used"] != "3.12" {
+		t.Fatalf("a preparation that will fail: %v", failed)
 	}
-	if jobs := c.call("list_running_jobs", nil).fields["result"].([]any); len(jobs) != 1 || jobs[0].(map[string]any)["job_id"] != running {
-		t.Errorf("a script that did not start is listed: %v", jobs)
+	id, _ = failed.fields["job_id"].(string)
+	awaitEnd(t, svc, id)
+	if a := c.call("get_job_output", map[string]any{"job_id": id}); a.fields["status"] != "finished" || !strings.HasPrefix(a.fields["error"].(string), "ValueError: prepare: ") {
+		t.Errorf("a preparation that failed: %v", a)
+	}
+}
+
+func TestAnAsyncStartReturnsWhilePackagesAreInstalled(t *testing.T) {
+	t.Parallel()
+	c := serveTest(t, newService(t, fake.Options{}), nil)
+	args := map[string]any{"script_content": "print 1", "python_version": "3.12", "dependencies": []string{"slow-package"}}
+	a := c.call("run_script_with_dependencies_async", args)
+	if deps, _ := a.fields["resolved_dependencies"].([]any); a.isError || a.fields["status"] != "started" || len(deps) != 1 || deps[0] != "slow-package" {
+		t.Fatalf("%v", a)
+	}
+	id := a.fields["job_id"]
+	if a := c.call("get_job_output", map[string]any{"job_id": id}); a.fields["status"] != "running" {
+		t.Errorf("while its packages are installed: %v", a)
+	}
+	if a := c.call("kill_job", map[string]any{"job_id": id}); a.fields["status"] != "killed" {
+		t.Errorf("%v", a)
+	}
+	args["dependencies"] = []string{"probe==1.2.3"}
+	id = c.call("run_script_with_dependencies_async", args).fields["job_id"]
+	awaittest.Until(t, "the end of the job", func() bool {
+		a = c.call("get_job_output", map[string]any{"job_id": id})
+		return a.fields["status"] == "finished"
+	})
+	if deps, _ := a.fields["resolved_dependencies"].([]any); len(deps) == 0 || !strings.HasPrefix(a.fields["python_version_used"].(string), "3.12.") {
+		t.Errorf("the packages of a job that has run: %v", a)
+	}
+}
+
+func TestJobsAreListedAfterAChangedConfiguration(t *testing.T) {
+	t.Parallel()
+	svc, log := newService(t, fake.Options{}), &journal{}
+	before := serveLogged(t, svc, slog.New(log), nil)
+	args := map[string]any{"script_content": "print one\nhang", "python_version": "3.12"}
+	id := before.call("run_script_with_dependencies_async", args).fields["job_id"].(string)
+	before.call("run_script_with_dependencies", map[string]any{"script_content": "print two", "python_version": "3.12"})
+	after := serveTest(t, svc, nil)
+	var jobs []any
+	awaittest.Until(t, "the job's output in the list", func() bool {
+		jobs, _ = after.call("list_running_jobs", nil).fields["result"].([]any)
+		return len(jobs) == 1 && jobs[0].(map[string]any)["stdout_chunks"] == "1"
+	})
+	if j := jobs[0].(map[string]any); j["job_id"] != id || j["running"] != "True" {
+		t.Errorf("another process lists %v", jobs)
+	}
+	before.call("kill_job", map[string]any{"job_id": id})
+	awaittest.Until(t, "the end in the log", func() bool { return slices.Contains(log.said(), "job finalized") })
+	for _, want := range []string{"async job started", "job killed"} {
+		if !slices.Contains(log.said(), want) {
+			t.Errorf("%q is not in the log: %q", want, log.said())
+		}
 	}
 }
 
@@ -424,5 +479,37 @@ func TestOutputThatTheServerHasCutIsSaidToBeCut(t *testing.T) {
 	f = c.call("get_job_output", map[string]any{"job_id": f["job_id"], "stdout_offset": 0}).fields
 	if f["stdout_truncated"] != true || f["stderr_truncated"] != false || len(f["stdout"].(string)) != 2000 || f["stdout_bytes"] != 4096.0 {
 		t.Errorf("%v", f)
+	}
+}
+
+func TestTheToolsForScriptsAreDescribedWithErrorsAnExampleAndDefaults(t *testing.T) {
+	t.Parallel()
+	c := serveTest(t, newService(t, fake.Options{}), func(c *Config) { c.Toolsets = []string{ToolsetPython, ToolsetContexts} })
+	list, _ := c.request("tools/list", nil)
+	seen := map[string]map[string]any{}
+	for _, listed := range list["tools"].([]any) {
+		tool := listed.(map[string]any)
+		name := tool["name"].(string)
+		schema, _ := tool["inputSchema"].(map[string]any)
+		seen[name], _ = schema["properties"].(map[string]any)
+		description := tool["description"].(string)
+		if tool["_meta"] == nil { // of another specification
+			continue
+		}
+		if !strings.Contains(description, "Example: {") || name != "list_running_jobs" && !strings.Contains(description, "Errors: ValueError") {
+			t.Errorf("%s has no errors or no example: %s", name, description)
+		}
+	}
+	for tool, properties := range defaults {
+		for name, want := range properties {
+			property, _ := seen[tool][name].(map[string]any)
+			got, said := property["default"]
+			if n, isNumber := want.(int); isNumber {
+				want = float64(n)
+			}
+			if !said || got != want {
+				t.Errorf("%s: the default of %s is %v, want %v", tool, name, got, want)
+			}
+		}
 	}
 }

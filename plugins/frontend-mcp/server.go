@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -17,6 +18,7 @@ const endTimeout = 30 * time.Second
 
 // newTools returns a server with every configured toolset that the backend can serve.
 func newTools(ctx context.Context, c Config, svc executor.Service, log *slog.Logger) (*tools, error) {
+	log.Info("python-executor MCP Server Starting...")
 	t := &tools{config: c, svc: svc, log: log, calls: newCallSlots(c.HTTP.Tokens), hooks: &server.Hooks{}}
 	info, err := chooseBackend(ctx, svc, c.Backend)
 	if err != nil {
@@ -61,7 +63,7 @@ func newTools(ctx context.Context, c Config, svc executor.Service, log *slog.Log
 	t.hooks.AddBeforeReadResource(t.missing)
 	t.hooks.AddOnError(t.unread)
 	t.wg.Go(t.watch)
-	log.Info("serving MCP", "toolsets", c.Toolsets, "tools", len(t.server.ListTools()), "languages", info.Capabilities.Languages)
+	t.logStart()
 	return t, nil
 }
 
@@ -89,6 +91,9 @@ func (t *tools) around(next server.ToolHandlerFunc) server.ToolHandlerFunc {
 		if !quick(r.Params.Name) {
 			leave, refusal := t.calls.take(executor.PrincipalFrom(ctx).Owner)
 			if leave == nil {
+				if r.Params.Name == "run_script" {
+					return scriptFailure(scriptExec, "%s", strings.TrimPrefix(refusal, "Error: ")), nil
+				}
 				return mcp.NewToolResultError(refusal), nil
 			}
 			defer leave()
@@ -141,9 +146,11 @@ func (t *tools) sessionEnded(id string) {
 func (t *tools) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
+	t.log.Info("python-executor MCP Server Shutting Down...")
 	t.end(errStopping)
 	for _, f := range t.onClose {
 		f(ctx)
 	}
 	t.wg.Wait()
+	t.log.Info("Server cleanup complete")
 }

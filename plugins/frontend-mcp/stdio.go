@@ -223,7 +223,7 @@ func (c *stdioClient) Write(p []byte) (int, error) {
 	if b := waiting[0].batch; b == nil {
 		n, err = c.write(p)
 	} else {
-		b.answers = append(b.answers, bytes.Clone(bytes.TrimSpace(p)))
+		b.answers = append(b.answers, bytes.Clone(withIsError(bytes.TrimSpace(p))))
 		b.left--
 		c.finish(b)
 	}
@@ -250,7 +250,7 @@ func (c *stdioClient) write(p []byte) (int, error) {
 	if c.err != nil {
 		return 0, c.err
 	}
-	if _, err := c.out.Write(unescapeHTML(p)); err != nil {
+	if _, err := c.out.Write(plainMessage(p)); err != nil {
 		c.err = err
 		c.cond.Broadcast()
 		return 0, err

@@ -56,7 +56,7 @@ func (s *postStream) notify(message []byte) error {
 func (s *postStream) event(message []byte) error {
 	var b bytes.Buffer
 	b.WriteString("event: message\ndata: ")
-	b.Write(unescapeHTML(bytes.TrimSpace(message)))
+	b.Write(plainMessage(bytes.TrimSpace(message)))
 	b.WriteString("\n\n")
 	_, err := s.ResponseWriter.Write(b.Bytes())
 	if f, ok := s.ResponseWriter.(http.Flusher); ok {
@@ -95,7 +95,7 @@ func (s *postStream) Write(p []byte) (int, error) {
 	if s.ours {
 		return s.body.Write(p)
 	}
-	if _, err := s.ResponseWriter.Write(unescapeHTML(p)); err != nil { // mcp-go writes a whole message in one call
+	if _, err := s.ResponseWriter.Write(plainMessage(p)); err != nil { // mcp-go writes a whole message in one call
 		return 0, err
 	}
 	return len(p), nil

@@ -88,9 +88,12 @@ type listContextsResult struct {
 }
 
 // contexts is the toolset contexts. A context is a Session; the specification has its own names for it.
-type contexts struct{ *tools }
+type contexts struct {
+	*tools
+	known *knownLanguages
+}
 
-func (t *tools) startContexts(context.Context) func() { return contexts{t}.add }
+func (t *tools) startContexts(context.Context) func() { return contexts{t, &knownLanguages{}}.add }
 
 // add adds the tools.
 func (c contexts) add() {
@@ -123,7 +126,7 @@ func (c contexts) add() {
 		description: "Stop a context: what runs in it is killed, its state and files are removed.",
 	}, bad, c.stop)
 	addTool[listContextsArgs, listContextsResult](t, tool{
-		name: "list_contexts", title: "List contexts", description: "List the contexts, newest first.", readOnly: true, idempotent: true,
+		name: "list_contexts", title: "List contexts", description: "List the active contexts, newest first. A context whose interpreter has died is not active.", readOnly: true, idempotent: true,
 	}, bad, c.list)
 	c.addState(bad)
 	c.addFileTools(bad)
@@ -187,10 +190,12 @@ func (c contexts) create(ctx context.Context, request mcp.CallToolRequest, a cre
 	if err != nil {
 		return c.serviceError("create_context", "", argumentError(err, contextNames)), nil
 	}
+	c.known.set(s.ID, s.Language)
+	c.log.Info(fmt.Sprintf("Created %s context: %s (name: %s)", s.Language, s.ID, s.Name), "session", s.ID)
 	return structured(createContextResult{
 		ContextID: s.ID, Name: s.Name, Language: string(s.Language), Description: s.Description,
 		CreatedAt: stamp(s.CreatedAt), Status: string(s.Status),
-		Message: languageName(language) + " context created",
+		Message: languageName(language) + " context created successfully",
 	}, "")
 }
 
@@ -218,7 +223,9 @@ func (c contexts) stop(ctx context.Context, _ mcp.CallToolRequest, a stopContext
 	if err != nil {
 		return c.serviceError("stop_context", a.ContextID, err), nil
 	}
-	return structured(stopContextResult{ContextID: a.ContextID, Status: "stopped", Message: "Context stopped"}, "")
+	c.known.remove(a.ContextID)
+	c.log.Info(fmt.Sprintf("Stopped context: %s (name: %s)", s.ID, s.Name), "session", s.ID)
+	return structured(stopContextResult{ContextID: a.ContextID, Status: "stopped", Message: "Context stopped successfully"}, "")
 }
 
 func (c contexts) list(ctx context.Context, _ mcp.CallToolRequest, _ listContextsArgs) (*mcp.CallToolResult, error) {
@@ -228,7 +235,7 @@ func (c contexts) list(ctx context.Context, _ mcp.CallToolRequest, _ listContext
 	}
 	out := listContextsResult{Contexts: []contextInfo{}}
 	for _, s := range sessions {
-		if s.Status == executor.SessionClosed || s.Language != executor.LanguagePython && s.Language != executor.LanguageJavaScript {
+		if s.Status != executor.SessionActive || s.Language != executor.LanguagePython && s.Language != executor.LanguageJavaScript {
 			continue
 		}
 		used := s.LastUsed

@@ -37,6 +37,9 @@ func (c contexts) runCode(ctx context.Context, request mcp.CallToolRequest, a ru
 		}
 	}
 	spec.Limits.Timeout = duration(a.TimeoutMS, time.Millisecond)
+	if a.ContextID != "" {
+		c.logRun(ctx, a.ContextID)
+	}
 	o, err := c.run(ctx, spec, executor.Input{}, progress, c.config.MaxResultBytes)
 	if err != nil {
 		return c.contextFailure(ctx, "run_code", a.ContextID, err), nil

@@ -51,6 +51,9 @@ type jobOutput struct {
 	NextStdoutOffset int64  `json:"next_stdout_offset"`
 	NextStderrOffset int64  `json:"next_stderr_offset"`
 	Error            string `json:"error,omitempty" jsonschema:"Why the script did not run"`
+	// PythonVersionUsed and ResolvedDependencies are known when the script runs.
+	PythonVersionUsed    string   `json:"python_version_used,omitempty" jsonschema:"Once the script runs"`
+	ResolvedDependencies []string `json:"resolved_dependencies,omitempty" jsonschema:"Once the script runs: the installed packages"`
 }
 
 type killJobArgs struct {
@@ -61,6 +64,7 @@ type killJobResult struct {
 	JobID    string `json:"job_id" jsonschema:"Id of a job"`
 	Status   string `json:"status"`
 	ExitCode string `json:"exit_code"`
+	Message  string `json:"message,omitempty" jsonschema:"Why the status is not killed"`
 }
 
 type jobCleanupArgs struct {
@@ -77,25 +81,25 @@ const jobScheme = "job-stream://"
 
 // errNoJob returns the result for an unknown job.
 func errNoJob(id string) *mcp.CallToolResult {
-	return mcp.NewToolResultErrorf("Error: job %q not found: list_running_jobs shows the jobs", id)
+	return mcp.NewToolResultErrorf("ValueError: job %q not found: list_running_jobs shows the jobs", id)
 }
 
 func (p *python) addJobTools() {
 	addTool[listJobsArgs, jobList](p.tools, tool{
 		name: "list_running_jobs", title: "List jobs", tags: []string{"jobs", "introspection"}, readOnly: true, idempotent: true,
-		description: "List the jobs that the async tools have started, finished ones too, oldest first. Every value is text.",
+		description: "List the jobs that the async tools have started, finished ones too, oldest first. Every value is text. Example: {}",
 	}, badValue, p.listJobs)
 	addTool[jobOutputArgs, jobOutput](p.tools, tool{
 		name: "get_job_output", title: "Read a job's output", tags: []string{"jobs", "introspection"}, readOnly: true, idempotent: true,
-		description: "Read what a job has written so far, or all of it when it has finished. Long output is cut; with stdout_offset and stderr_offset it is read piece by piece.",
+		description: "Read what a job has written so far, or all of it when it has finished. Long output is cut; with stdout_offset and stderr_offset it is read piece by piece. Errors: ValueError (no such job, a negative offset). Example: {\"job_id\": \"exe_…\"}",
 	}, badValue, p.getOutput)
 	addTool[killJobArgs, killJobResult](p.tools, tool{
 		name: "kill_job", title: "Kill a job", tags: []string{"jobs", "control"}, destructive: true, idempotent: true,
-		description: "Stop a job and everything it has started, and wait until it is gone.",
+		description: "Stop a job and everything it has started, and wait until it is gone. The status is killed; for a job that had ended before it is finished, with a message. Errors: ValueError (no such job). Example: {\"job_id\": \"exe_…\"}",
 	}, badValue, p.killJob)
 	addTool[jobCleanupArgs, jobCleanupResult](p.tools, tool{
 		name: "job_cleanup", title: "Forget finished jobs", tags: []string{"jobs", "control"}, idempotent: true,
-		description: "Remove finished jobs from the list. Running ones stay.",
+		description: "Remove finished jobs from the list. Running ones stay. Errors: ValueError (no such job). Example: {}",
 	}, badValue, p.cleanup)
 }
 
@@ -119,6 +123,7 @@ func exitText(r *executor.Result) string {
 
 func (p *python) listJobs(ctx context.Context, _ mcp.CallToolRequest, _ listJobsArgs) (*mcp.CallToolResult, error) {
 	out := jobList{Result: []jobInfo{}}
+	p.adopt(ctx)
 	for _, j := range p.jobs.of(executor.PrincipalFrom(ctx).Owner) {
 		s := j.now()
 		pid := "None"
@@ -156,6 +161,9 @@ func (p *python) getOutput(ctx context.Context, _ mcp.CallToolRequest, a jobOutp
 		StdoutTruncated: stdout.cut(), StderrTruncated: stderr.cut(),
 		NextStdoutOffset: stdout.next, NextStderrOffset: stderr.next,
 	}
+	if x.Started != nil {
+		out.PythonVersionUsed, out.ResolvedDependencies = x.Started.PythonVersion, x.Started.Requirements
+	}
 	var files []mcp.Content
 	if r := x.Result; r != nil {
 		files = artifacts(x.ID, *r)
@@ -163,7 +171,7 @@ func (p *python) getOutput(ctx context.Context, _ mcp.CallToolRequest, a jobOutp
 		out.StdoutBytes, out.StderrBytes = r.StdoutBytes, r.StderrBytes
 		out.StdoutTruncated, out.StderrTruncated = out.StdoutTruncated || r.StdoutTruncated, out.StderrTruncated || r.StderrTruncated
 		if !ran(*r) {
-			out.Error = fmt.Sprintf("%s: %s", r.Failure.Phase, r.Failure.Message)
+			out.Error = fmt.Sprintf("%s: %s: %s", errorType(r.Failure.Code), r.Failure.Phase, r.Failure.Message)
 		}
 		if !stderr.cut() || stderr.whole != nil { // only at the end of stderr
 			out.Stderr += suffix(*r)
@@ -189,7 +197,7 @@ func (p *python) jobError(tool, id string, err error) *mcp.CallToolResult {
 	case executor.NotFound, executor.Purged:
 		return errNoJob(id)
 	}
-	return p.toolError(tool, err, scriptNames)
+	return p.typedError(tool, err)
 }
 
 // replay adds every Output of x after Seq after to the window of its stream. It stops at x.LastSeq, so output that came after x
@@ -234,11 +242,13 @@ func (p *python) killJob(ctx context.Context, _ mcp.CallToolRequest, a killJobAr
 	if err != nil {
 		return p.jobError("kill_job", a.JobID, err), nil
 	}
-	status := "killed"
+	out := killJobResult{JobID: a.JobID, Status: "killed", ExitCode: exitText(x.Result)}
 	if x.Status != executor.StatusKilled {
-		status = "finished" // the job had ended before the cancel
+		out.Status = "finished"
+		out.Message = "the job had ended before it could be killed: " + string(x.Status)
 	}
-	return structured(killJobResult{JobID: a.JobID, Status: status, ExitCode: exitText(x.Result)}, "")
+	p.log.Info("job killed", "execution", a.JobID, "status", x.Status)
+	return structured(out, "")
 }
 
 func (p *python) cleanup(ctx context.Context, _ mcp.CallToolRequest, a jobCleanupArgs) (*mcp.CallToolResult, error) {

@@ -20,12 +20,12 @@ const (
 // timeoutSuffix is appended to the stderr of a script that has reached its time limit.
 const timeoutSuffix = "[TIMEOUT]"
 
-// defaultTimeoutSeconds is the default timeout of the sync tools.
-const defaultTimeoutSeconds = 300
-
-// startWait bounds how long an async start with dependencies waits for the start of the program, which tells the installed
-// packages.
-const startWait = 60 * time.Second
+const (
+	// defaultTimeoutSeconds is the default timeout of the sync tools.
+	defaultTimeoutSeconds = 300
+	// defaultSampleInterval is the default of sample_interval, in seconds.
+	defaultSampleInterval = 0.05
+)
 
 // scriptNames maps the fields of a Spec to the arguments of the toolset.
 var scriptNames = map[string]string{
@@ -129,11 +129,12 @@ type asyncJobStart struct {
 	ExecutionStrategy string `json:"execution_strategy"`
 }
 
+// asyncDepsJobStart is what run_script_with_dependencies_async returns at once, while the packages are installed.
 type asyncDepsJobStart struct {
 	JobID                string   `json:"job_id"`
 	Status               string   `json:"status"`
-	PythonVersionUsed    string   `json:"python_version_used"`
-	ResolvedDependencies []string `json:"resolved_dependencies"`
+	PythonVersionUsed    string   `json:"python_version_used" jsonschema:"As asked for; get_job_output has the exact version when the script runs"`
+	ResolvedDependencies []string `json:"resolved_dependencies" jsonschema:"As asked for; get_job_output has the installed packages when the script runs"`
 }
 
 // python is the toolset python.
@@ -174,6 +175,7 @@ func (p *python) add() {
 	script := tool{destructive: p.inPlace(), openWorld: t.config.network(ToolsetPython) == executor.NetworkOn}
 	describe := func(name, title, description string, tags ...string) tool {
 		d := script
+		description += " Errors: ValueError (arguments), FileNotFoundError (directory, script_path), OSError (the script could not be started). Example: " + examples[name]
 		d.name, d.title, d.description, d.tags = name, title, description, tags
 		return d
 	}
@@ -192,9 +194,18 @@ func (p *python) add() {
 		"Start a script as run_script_in_dir does and return its job_id at once. It runs until it ends, kill_job stops it, or the server's maximum time is over. "+where+" "+net,
 		"execution", "async", "stream"), badValue, p.runInDirAsync)
 	addTool[runWithDepsAsyncArgs, asyncDepsJobStart](t, describe("run_script_with_dependencies_async", "Start Python code with packages",
-		"Start code as run_script_with_dependencies does and return its job_id when it runs. It runs until it ends, kill_job stops it, or the server's maximum time is over. "+of+net,
+		"Start code as run_script_with_dependencies does and return its job_id at once. The packages are installed in the background. It runs until it ends, kill_job stops it, or the server's maximum time is over. "+of+net,
 		"execution", "dependencies", "async", "stream"), badValue, p.runWithDepsAsync)
 	p.addJobTools()
+}
+
+// examples are calls of the tools that run scripts.
+var examples = map[string]string{
+	"run_script_in_dir":                  `{"directory": "/work/project", "script_path": "main.py", "timeout_seconds": 300}`,
+	"run_script_with_dependencies":       `{"script_content": "import requests; print(requests.__version__)", "dependencies": ["requests"]}`,
+	"benchmark_script":                   `{"script_content": "print(sum(i*i for i in range(500000)))"}`,
+	"run_script_in_dir_async":            `{"directory": "/opt/jobs", "script_path": "long_task.py", "stream": true}`,
+	"run_script_with_dependencies_async": `{"script_content": "import time; time.sleep(5)", "dependencies": [], "stream": true}`,
 }
 
 // inPlace reports whether scripts run in the user's folder itself.
@@ -228,7 +239,7 @@ func (p *python) benchmark(ctx context.Context, request mcp.CallToolRequest, a b
 	if err == nil {
 		err = s.timeout(a.TimeoutSeconds)
 	}
-	interval := 0.05
+	interval := defaultSampleInterval
 	if a.SampleInterval != nil {
 		interval = *a.SampleInterval
 	}
@@ -262,41 +273,23 @@ func (p *python) runInDirAsync(ctx context.Context, _ mcp.CallToolRequest, a run
 	}
 	j, err := p.start(ctx, s, a.Stream)
 	if err != nil {
-		return p.toolError("run_script_in_dir_async", err, scriptNames), nil
+		return p.typedError("run_script_in_dir_async", err), nil
 	}
 	return structured(asyncJobStart{JobID: j.id, Status: "started", ExecutionStrategy: s.strategy}, "")
 }
 
-func (p *python) runWithDepsAsync(ctx context.Context, request mcp.CallToolRequest, a runWithDepsAsyncArgs) (*mcp.CallToolResult, error) {
+func (p *python) runWithDepsAsync(ctx context.Context, _ mcp.CallToolRequest, a runWithDepsAsyncArgs) (*mcp.CallToolResult, error) {
 	s, err := p.depsScript(a.depsArgs)
 	if err != nil {
 		return scriptError(err), nil
 	}
-	progress := newProgress(ctx, request)
 	j, err := p.start(ctx, s, a.Stream)
 	if err != nil {
-		return p.toolError("run_script_with_dependencies_async", err, scriptNames), nil
+		return p.typedError("run_script_with_dependencies_async", err), nil
 	}
-	progress.say("preparing", true)
-	out := asyncDepsJobStart{JobID: j.id, Status: "started", PythonVersionUsed: a.PythonVersion, ResolvedDependencies: []string{}}
-	timer := time.NewTimer(startWait)
-	defer timer.Stop()
-	select {
-	case <-j.begun:
-	case <-timer.C: // still in preparation: get_job_output tells how it ends
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	now := j.now()
-	if f := now.result; f != nil && !ran(*f) {
-		p.jobs.remove(j.id)
-		return s.failed(f), nil
-	}
-	if now.started != nil {
-		out.PythonVersionUsed = now.started.PythonVersion
-		out.ResolvedDependencies = append(out.ResolvedDependencies, now.started.Requirements...)
-	}
-	return structured(out, "")
+	return structured(asyncDepsJobStart{
+		JobID: j.id, Status: "started", PythonVersionUsed: a.PythonVersion, ResolvedDependencies: append([]string{}, a.Dependencies...),
+	}, "")
 }
 
 // wait runs s to its end and returns what result makes of it. If the script did not run, the result says what to change.
@@ -304,7 +297,7 @@ func (p *python) wait(ctx context.Context, request mcp.CallToolRequest, s *scrip
 	began := time.Now()
 	o, err := p.run(ctx, s.spec, s.input, newProgress(ctx, request), p.config.MaxResultBytes)
 	if err != nil {
-		return p.toolError(request.Params.Name, err, scriptNames), nil
+		return p.typedError(request.Params.Name, err), nil
 	}
 	if !ran(o.result) {
 		return s.failed(&o.result), nil
@@ -316,7 +309,7 @@ func (p *python) wait(ctx context.Context, request mcp.CallToolRequest, s *scrip
 func (s *script) failed(r *executor.Result) *mcp.CallToolResult {
 	f := r.Failure
 	field, message := failure(f, scriptNames)
-	text := fmt.Sprintf("Error: %s: %s", f.Phase, message)
+	text := fmt.Sprintf("%s: %s: %s", errorType(f.Code), f.Phase, message)
 	// A remote server does not send the field.
 	unnamed := field == "" && f.Phase == executor.PhasePrepare && f.Code == executor.Invalid && s.spec.Requirements != ""
 	if field == "requirements_txt" || unnamed {
@@ -384,6 +377,24 @@ func valueError(format string, args ...any) error {
 
 func notFoundError(format string, args ...any) error {
 	return &valueErr{"FileNotFoundError", fmt.Sprintf(format, args...)}
+}
+
+// errorType returns the type of an error in the table of the specification.
+func errorType(code executor.Code) string {
+	switch code {
+	case executor.Invalid, executor.Unimplemented, executor.Conflict, executor.NotFound, executor.Purged:
+		return "ValueError"
+	}
+	return "OSError"
+}
+
+// typedError is toolError with the type of the error before the message.
+func (p *python) typedError(what string, err error) *mcp.CallToolResult {
+	if executor.CodeOf(err) == executor.Internal {
+		p.log.Error("tool failed", "tool", what, "error", err)
+		return mcp.NewToolResultError("OSError: internal error; the server's log says more")
+	}
+	return mcp.NewToolResultError(errorType(executor.CodeOf(err)) + ": " + argumentError(err, scriptNames).Error())
 }
 
 // badValue returns the result for arguments that cannot be read.

@@ -58,6 +58,14 @@ type runHostScriptResult struct {
 	Stderr     string `json:"stderr"`
 	Truncated  bool   `json:"truncated"`
 	LogPath    string `json:"logPath,omitempty" jsonschema:"File on the server with the output"`
+	// Error is set in the result of a call that is an error. The other fields are then those of a script that was killed, or zero.
+	Error *scriptProblem `json:"error,omitempty" jsonschema:"Why the call is an error"`
+}
+
+// scriptProblem is an error in the form of the toolset's specification.
+type scriptProblem struct {
+	Code    string `json:"code" jsonschema:"E_FORBIDDEN, E_BAD_ARG, E_TIMEOUT, E_EXEC or E_POLICY"`
+	Message string `json:"message"`
 }
 
 // hostScriptNames maps the fields of a Spec to the arguments of run_script.
@@ -73,7 +81,12 @@ type allowedScript struct {
 
 type listAllowedResult struct {
 	Scripts []allowedScript `json:"scripts"`
+	Error   *scriptProblem  `json:"error,omitempty" jsonschema:"Why the call is an error"`
 }
+
+// maxScriptOutput is the maximum of scripts.max_output_bytes (TSM_MAX_OUTPUT_BYTES), at which the backend cuts each stream. Nothing
+// else cuts the output of a script.
+const maxScriptOutput = 1 << 30
 
 // hostScripts is the toolset scripts. It runs scripts of the host that the configuration allows.
 type hostScripts struct{ *tools }
@@ -83,6 +96,7 @@ func (t *tools) startScripts(context.Context) func() { return hostScripts{t}.add
 // add adds the tools.
 func (s hostScripts) add() {
 	bad := func(err error) *mcp.CallToolResult { return scriptFailure(scriptBadArg, "%v", err) }
+	noList := func(err error) *mcp.CallToolResult { return asList(bad(err)) }
 	addTool[runHostScriptArgs, runHostScriptResult](s.tools, tool{
 		name: "run_script", title: "Run an allowed host script", destructive: true, openWorld: true,
 		description: "Run a script of the server's host that its configuration allows (list_allowed), without a shell and in the script's own folder, " +
@@ -92,12 +106,29 @@ func (s hostScripts) add() {
 	addTool[listAllowedArgs, listAllowedResult](s.tools, tool{
 		name: "list_allowed", title: "List allowed host scripts", readOnly: true, idempotent: true,
 		description: "List the scripts that run_script may run, and the flags that may be given to them.",
-	}, bad, s.list)
+	}, noList, s.list)
 }
 
-// scriptFailure returns an error in the form of the toolset's specification.
+// scriptFailure returns an error of run_script in the form of the toolset's specification. Its structured content has the fields that
+// the schema requires.
 func scriptFailure(code, format string, args ...any) *mcp.CallToolResult {
-	return mcp.NewToolResultError(text(map[string]any{"error": map[string]string{"code": code, "message": fmt.Sprintf(format, args...)}}))
+	return scriptFailureOf(runHostScriptResult{ExitCode: -1}, code, fmt.Sprintf(format, args...))
+}
+
+// scriptFailureOf is scriptFailure for a script that has run.
+func scriptFailureOf(r runHostScriptResult, code, message string) *mcp.CallToolResult {
+	r.Error = &scriptProblem{code, message}
+	failed := mcp.NewToolResultError(text(map[string]any{"error": r.Error}))
+	failed.StructuredContent = r
+	return failed
+}
+
+// asList returns an error of run_script as one of list_allowed.
+func asList(failed *mcp.CallToolResult) *mcp.CallToolResult {
+	if r, ok := failed.StructuredContent.(runHostScriptResult); ok {
+		failed.StructuredContent = listAllowedResult{Scripts: []allowedScript{}, Error: r.Error}
+	}
+	return failed
 }
 
 // hostScriptError returns the answer to an error with that code about that field. It has the error codes of the
@@ -128,7 +159,7 @@ func (s hostScripts) run(ctx context.Context, request mcp.CallToolRequest, a run
 	for _, arg := range a.Args {
 		spec.Args = append(spec.Args, string(arg))
 	}
-	o, err := s.tools.run(ctx, spec, executor.Input{}, newProgress(ctx, request), s.config.MaxResultBytes)
+	o, err := s.tools.run(ctx, spec, executor.Input{}, newProgress(ctx, request), maxScriptOutput)
 	if err != nil {
 		return s.hostScriptError(executor.CodeOf(err), fieldOf(err), argumentError(err, hostScriptNames)), nil
 	}
@@ -140,13 +171,15 @@ func (s hostScripts) run(ctx context.Context, request mcp.CallToolRequest, a run
 		field, message := failure(f, hostScriptNames)
 		return s.hostScriptError(f.Code, field, executor.Errorf(f.Code, "%s", message)), nil
 	}
-	if r.Status == executor.StatusTimedOut {
-		return scriptFailure(scriptTimeout, "the script was killed after %d ms; it had written:\n%s%s", r.Wall.Milliseconds(), o.stdout.text(""), o.stderr.text("")), nil
-	}
-	return structured(runHostScriptResult{
+	out := runHostScriptResult{
 		ExitCode: exitCode(r), DurationMS: r.Wall.Milliseconds(), Stdout: o.stdout.text(""), Stderr: o.stderr.text(""),
-		Truncated: r.StdoutTruncated || r.StderrTruncated || o.stdout.truncated() || o.stderr.truncated(), LogPath: r.LogPath,
-	}, "")
+		Truncated: r.StdoutTruncated || r.StderrTruncated, LogPath: r.LogPath,
+	}
+	if r.Status == executor.StatusTimedOut {
+		message := fmt.Sprintf("the script was killed after %d ms; it had written:\n%s%s", out.DurationMS, out.Stdout, out.Stderr)
+		return scriptFailureOf(out, scriptTimeout, message), nil
+	}
+	return structured(out, "")
 }
 
 // fieldOf returns the first field that an error names, or "".
@@ -160,7 +193,7 @@ func fieldOf(err error) string {
 func (s hostScripts) list(ctx context.Context, _ mcp.CallToolRequest, _ listAllowedArgs) (*mcp.CallToolResult, error) {
 	list, err := s.svc.Scripts(ctx)
 	if err != nil {
-		return s.hostScriptError(executor.CodeOf(err), "", err), nil
+		return asList(s.hostScriptError(executor.CodeOf(err), "", err)), nil
 	}
 	out := listAllowedResult{Scripts: []allowedScript{}}
 	for _, script := range list {
