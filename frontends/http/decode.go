@@ -2,6 +2,7 @@ package httpfrontend
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -127,12 +128,12 @@ func (d *decoder) value(path string, raw json.RawMessage, r *rule, into reflect.
 		into.SetBool(raw[0] == 't')
 	case reflect.Float64:
 		if v, ok := d.number(path, raw); ok {
-			d.bounds(path, v, strconv.FormatFloat(v, 'g', -1, 64), r.schema)
+			d.bounds(path, v, numberText(raw, strconv.FormatFloat(v, 'g', -1, 64), math.IsInf(v, 0)), r)
 			into.SetFloat(v)
 		}
 	case reflect.Int64:
 		if v, ok := d.integer(path, raw); ok {
-			d.bounds(path, float64(v), strconv.FormatInt(v, 10), r.schema)
+			d.bounds(path, float64(v), numberText(raw, strconv.FormatInt(v, 10), v == math.MaxInt64 || v == math.MinInt64), r)
 			into.SetInt(v)
 		}
 	case reflect.Slice:
@@ -275,15 +276,20 @@ func (d *decoder) number(path string, raw json.RawMessage) (float64, bool) {
 		d.bad(path, "must be a number (got %s)", kindOf(raw))
 		return 0, false
 	}
-	v, err := strconv.ParseFloat(string(raw), 64)
-	if err != nil {
-		d.bad(path, "is out of range")
-		return 0, false
-	}
+	v, _ := strconv.ParseFloat(string(raw), 64) // beyond all numbers it is infinite, which no bounds allow
 	return v, true
 }
 
-// integer reads a number without a fraction, however it is written: 1024, 1024.0, 1e3.
+// numberText returns a number as errors show it: as it was written if it is beyond its type, cut after 40 characters.
+func numberText(raw json.RawMessage, text string, beyond bool) string {
+	if beyond {
+		return fmt.Sprintf("%.40s", raw)
+	}
+	return text
+}
+
+// integer reads a number without a fraction, however it is written: 1024, 1024.0, 1e3. Beyond 2^53 it is the largest or the smallest of its
+// type, which no bounds allow.
 func (d *decoder) integer(path string, raw json.RawMessage) (int64, bool) {
 	if kindOf(raw) == "a number" {
 		if v, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
@@ -297,22 +303,30 @@ func (d *decoder) integer(path string, raw json.RawMessage) (int64, bool) {
 	case v != math.Trunc(v):
 		d.bad(path, "must be a whole number (got %.40s)", raw)
 		return 0, false
-	case math.Abs(v) > 1<<53:
-		d.bad(path, "is out of range")
-		return 0, false
+	case v > 1<<53:
+		return math.MaxInt64, true
+	case v < -1<<53:
+		return math.MinInt64, true
 	}
 	return int64(v), true
 }
 
-// bounds checks a number, which was written as got, against its schema.
-func (d *decoder) bounds(path string, v float64, got string, s *huma.Schema) {
+// bounds checks a number, which was written as got, against its schema. The maximum of the format is far beyond that of a server. An error
+// names the server's own, where there is one.
+func (d *decoder) bounds(path string, v float64, got string, r *rule) {
+	s := r.schema
 	low, minimum := "more than ", s.ExclusiveMinimum
 	if s.Minimum != nil {
 		low, minimum = "at least ", s.Minimum
 	}
-	if v < *minimum || v == *minimum && s.Minimum == nil || v > *s.Maximum {
-		d.bad(path, "must be %s and at most %s (got %s)", low+bound(*minimum), bound(*s.Maximum), got)
+	if v >= *minimum && (v > *minimum || s.Minimum != nil) && v <= *s.Maximum {
+		return
 	}
+	if r.most > 0 && v > *s.Maximum {
+		d.bad(path, "must be at most %s (got %s)", bound(r.most), got) // as the service says it
+		return
+	}
+	d.bad(path, "must be %s and at most %s (got %s)", low+bound(*minimum), bound(cmp.Or(r.most, *s.Maximum)), got)
 }
 
 // bound returns a bound as text. Only one that no integer needs has an exponent.

@@ -53,7 +53,11 @@ func (f *frontend) getExecution(w http.ResponseWriter, r *http.Request, id strin
 // cancelExecution ends an Execution.
 func (f *frontend) cancelExecution(w http.ResponseWriter, r *http.Request, id string) error {
 	e, err := f.svc.Cancel(r.Context(), id)
-	return answer(w, err, pyexec.Cancelled{Status: string(e.Status)})
+	out := pyexec.Cancelled{Status: string(e.Status)}
+	if e.Status != executor.StatusKilled {
+		out.Message = "the execution had ended before it could be killed"
+	}
+	return answer(w, err, out)
 }
 
 // listExecutions answers with a page of Executions without their output.

@@ -121,10 +121,12 @@ func TestABigOutputIsWrittenFromTheLog(t *testing.T) {
 
 func TestCancelAnswersWithTheStatus(t *testing.T) {
 	t.Parallel()
-	for _, status := range []executor.Status{executor.StatusKilled, executor.StatusSucceeded} {
+	for status, more := range map[executor.Status]string{
+		executor.StatusKilled: "", executor.StatusSucceeded: `,"message":"the execution had ended before it could be killed"`,
+	} {
 		r := newRun().add(executor.Started{}, executor.Finished{Result: executor.Result{Status: status}})
 		w := do(t, handlerOf(t, r.service()), http.MethodDelete, one, nil)
-		if w.Code != 200 || strings.TrimSpace(w.Body.String()) != `{"status":"`+string(status)+`"}` {
+		if w.Code != 200 || strings.TrimSpace(w.Body.String()) != `{"status":"`+string(status)+`"`+more+`}` {
 			t.Fatalf("%d %s", w.Code, w.Body)
 		}
 	}

@@ -141,6 +141,7 @@ func newFrontend(svc executor.Service, o Options) (*frontend, error) {
 		writeIdle:  writeIdle,
 		heartbeat:  heartbeat,
 	}
+	o.Limits.bind(f.shapes.metadata, f.shapes.exec, f.shapes.batchMetadata, f.shapes.batch, f.shapes.session)
 	f.admitter, _ = svc.(executor.Admitter)
 	adapter := humago.NewAdapter(f.mux, "")
 	api := huma.NewAPI(newConfig(), adapter)

@@ -90,7 +90,7 @@ func (d *decoder) parameter(name, text string, r *rule, into reflect.Value) {
 			d.bad(name, "must be a whole number (got %.40q)", text)
 			return
 		}
-		d.bounds(name, float64(v), text, r.schema)
+		d.bounds(name, float64(v), text, r)
 		into.SetInt(int64(v))
 	default:
 		panic("no reader for " + into.Type().String())

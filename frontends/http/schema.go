@@ -7,6 +7,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/frontends/http/apijson"
 	pyexec "github.com/python-executor/python-executor/sdk/go"
 )
@@ -116,22 +117,42 @@ func request(s *huma.Schema) {
 	}
 }
 
+// maxima returns the maximum of each limit by its name in requests; 0: none.
+func (l LimitRange) maxima() map[string]float64 { return named(l.Max) }
+
+// named returns limits by their names in requests, in the units of requests.
+func named(l executor.Limits) map[string]float64 {
+	const mb = 1 << 20
+	return map[string]float64{
+		"timeout_seconds": l.Timeout.Seconds(), "memory_mb": float64(l.MemoryBytes / mb), "disk_mb": float64(l.DiskBytes / mb),
+		"cpu_shares": float64(l.CPUShares), "pids": float64(l.PIDs), "output_bytes": float64(l.OutputBytes), "kill_grace_seconds": l.KillGrace.Seconds(),
+	}
+}
+
 // show sets the server's own defaults and maxima in the properties of the limits.
 func (l LimitRange) show(limits map[string]*huma.Schema) {
-	set := func(name string, byDefault, max float64) {
+	maxima := l.maxima()
+	for name, byDefault := range named(l.Default) {
 		limits[name].Default, limits[name].Maximum = byDefault, nil
-		if max > 0 {
+		if max := maxima[name]; max > 0 {
 			limits[name].Maximum = &max
 		}
 	}
-	const mb = 1 << 20
-	set("timeout_seconds", l.Default.Timeout.Seconds(), l.Max.Timeout.Seconds())
-	set("memory_mb", float64(l.Default.MemoryBytes/mb), float64(l.Max.MemoryBytes/mb))
-	set("disk_mb", float64(l.Default.DiskBytes/mb), float64(l.Max.DiskBytes/mb))
-	set("cpu_shares", float64(l.Default.CPUShares), float64(l.Max.CPUShares))
-	set("pids", float64(l.Default.PIDs), float64(l.Max.PIDs))
-	set("output_bytes", float64(l.Default.OutputBytes), float64(l.Max.OutputBytes))
-	set("kill_grace_seconds", l.Default.KillGrace.Seconds(), l.Max.KillGrace.Seconds())
+}
+
+// bind lets the errors of shapes name the server's own maxima.
+func (l LimitRange) bind(all ...shape) {
+	for _, s := range all {
+		config := s["config"]
+		if config == nil {
+			continue
+		}
+		for name, max := range l.maxima() {
+			if r := config.fields[name]; r != nil {
+				r.most = max
+			}
+		}
+	}
 }
 
 // summarySchema returns the schema of a Result without the members that are tagged as its output.

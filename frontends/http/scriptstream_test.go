@@ -144,13 +144,33 @@ func TestALogThatEndsWithItsReaderIsNotTheWhole(t *testing.T) {
 	}
 }
 
-func TestANumberThatIsOutOfRangeIsCalledSo(t *testing.T) {
+func TestAValueBeyondTheRealMaximumNamesThatMaximum(t *testing.T) {
 	t.Parallel()
-	for _, number := range []string{"1e300", "-1e300", "1e999", "9007199254740994.0"} {
-		body := fmt.Sprintf(`{"code":"x","config":{"pids":%s}}`, number)
+	for _, c := range []struct{ field, value, says string }{
+		{"memory_mb", "4398046511105", "must be at most 65536 (got 4398046511105)"},
+		{"memory_mb", "1e300", "must be at most 65536 (got 1e300)"},
+		{"memory_mb", "1e999", "must be at most 65536 (got 1e999)"},
+		{"memory_mb", "0", "must be at least 1 and at most 65536 (got 0)"},
+		{"disk_mb", "9223372036854775807", "must be at most 65536 (got 9223372036854775807)"},
+		{"cpu_shares", "9007199254740994.0", "must be at most 262144 (got 9007199254740994.0)"},
+		{"pids", "1e300", "must be at most 4096 (got 1e300)"},
+		{"pids", "-1e300", "must be at least 1 and at most 4096 (got -1e300)"},
+		{"output_bytes", "4398046511105", "must be at most 1073741824 (got 4398046511105)"},
+		{"timeout_seconds", "4294967297", "must be at most 86400 (got 4.294967297e+09)"},
+		{"timeout_seconds", "-1", "must be at least 0 and at most 86400 (got -1)"},
+		{"kill_grace_seconds", "1e999", "must be at most 60 (got 1e999)"},
+	} {
+		body := fmt.Sprintf(`{"code":"x","config":{%q:%s}}`, c.field, c.value)
 		w := postJSON(t, handlerOf(t, hello().service()), "/api/v1/exec/sync", body)
-		if wantProblem(t, w, 422, executor.Invalid, "config.pids"); !strings.Contains(w.Body.String(), "is out of range") {
-			t.Errorf("%s: %s", number, w.Body)
+		if wantProblem(t, w, 422, executor.Invalid, "config."+c.field); !strings.Contains(w.Body.String(), c.says) {
+			t.Errorf("%s of %s: %s, want %q", c.field, c.value, w.Body, c.says)
 		}
+	}
+	h, err := New(hello().service(), Options{Limits: LimitRange{Max: executor.Limits{MemoryBytes: 512 << 20}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w := postJSON(t, h, "/api/v1/exec/sync", `{"code":"x","config":{"memory_mb":4398046511105}}`); !strings.Contains(w.Body.String(), "must be at most 512 (got 4398046511105)") {
+		t.Errorf("with a maximum of its own: %s", w.Body)
 	}
 }

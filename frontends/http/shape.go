@@ -25,6 +25,8 @@ type rule struct {
 	// schema has the bounds of the value.
 	schema  *huma.Schema
 	pattern *regexp.Regexp
+	// most is the server's own maximum, which is below that of schema; 0: there is none. LimitRange.bind sets it.
+	most float64
 	// fields are those of a struct.
 	fields shape
 }

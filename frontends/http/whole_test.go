@@ -252,7 +252,7 @@ func TestTheLifeOfAnAsyncExecution(t *testing.T) {
 	if status, v, _ = w.call(http.MethodGet, one, "", nil); status != 200 || v["status"] != "succeeded" || v["stdout"] != "one\ntwo\n" || len(v["artifacts"].([]any)) != 1 {
 		t.Fatalf("%d %v", status, v)
 	}
-	if status, v, _ = w.call(http.MethodDelete, one, "", nil); status != 200 || v["status"] != "succeeded" {
+	if status, v, _ = w.call(http.MethodDelete, one, "", nil); status != 200 || v["status"] != "succeeded" || v["message"] != "the execution had ended before it could be killed" {
 		t.Fatalf("%d %v", status, v)
 	}
 	if _, v, _ = w.call(http.MethodGet, execs+"?status=succeeded&limit=1", "", nil); len(v["executions"].([]any)) != 1 || v["next"] != nil {
@@ -260,7 +260,7 @@ func TestTheLifeOfAnAsyncExecution(t *testing.T) {
 	}
 	_, v = w.json(async, `{"code":"hang"}`)
 	id = v["execution_id"].(string)
-	if status, v, _ = w.call(http.MethodDelete, execs+"/"+id, "", nil); status != 200 || v["status"] != "killed" {
+	if status, v, _ = w.call(http.MethodDelete, execs+"/"+id, "", nil); status != 200 || v["status"] != "killed" || v["message"] != nil {
 		t.Fatalf("%d %v", status, v)
 	}
 }

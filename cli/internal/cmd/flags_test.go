@@ -3,6 +3,7 @@ package cmd
 import (
 	"bytes"
 	"context"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -67,23 +68,21 @@ func TestFlagsBecomeASpec(t *testing.T) {
 
 func TestFlagsThatAreRefused(t *testing.T) {
 	for want, args := range map[string][]string{
-		"--timeout: must be >= 0 seconds (got -1)":              {"run", "--timeout", "-1"},
-		"--timeout: must be":                                    {"run", "--timeout", "NaN"},
-		"--timeout: must be at most 9223372036 seconds (got 1e": {"run", "--timeout", "1e30"},
-		"--memory: must be > 0 (got 0)":                         {"run", "--memory", "0"},
-		"--disk: must be > 0":                                   {"run", "--disk", "-5"},
-		"--memory: must be > 0 (got 9223":                       {"run", "--memory", "9223372036854775807"},
-		"--cpu: must be > 0":                                    {"run", "--cpu", "0"},
-		`--env: must be K=V (got "=x")`:                         {"run", "--env", "=x"},
-		"--python: must be a minor version":                     {"run", "--python", "3.12.1"},
-		`such as 3.12 (got "3.07")`:                             {"run", "--python", "3.07"},
-		"--entrypoint: must not be empty":                       {"run", "--entrypoint", ""},
-		"--command: must be followed by -- and a command":       {"run", "--command"},
-		"--entrypoint: must not be given with --command":        {"run", "--command", "--entrypoint", "x", "--", "a"},
-		"--server: must be an http or https URL":                {"run", "--server", "localhost:80"},
-		"unknown flag: --nonsense":                              {"run", "--nonsense"},
-		"--quiet: must not be given with --verbose":             {"run", "-qv"},
-		"--token: must not contain spaces":                      {"run", "--token", "a b"},
+		"--timeout: must be >= 0 seconds (got -1)":        {"run", "--timeout", "-1"},
+		"--timeout: must be":                              {"run", "--timeout", "NaN"},
+		"--memory: must be > 0 (got 0)":                   {"run", "--memory", "0"},
+		"--disk: must be > 0":                             {"run", "--disk", "-5"},
+		"--cpu: must be > 0":                              {"run", "--cpu", "0"},
+		`--env: must be K=V (got "=x")`:                   {"run", "--env", "=x"},
+		"--python: must be a minor version":               {"run", "--python", "3.12.1"},
+		`such as 3.12 (got "3.07")`:                       {"run", "--python", "3.07"},
+		"--entrypoint: must not be empty":                 {"run", "--entrypoint", ""},
+		"--command: must be followed by -- and a command": {"run", "--command"},
+		"--entrypoint: must not be given with --command":  {"run", "--command", "--entrypoint", "x", "--", "a"},
+		"--server: must be an http or https URL":          {"run", "--server", "localhost:80"},
+		"unknown flag: --nonsense":                        {"run", "--nonsense"},
+		"--quiet: must not be given with --verbose":       {"run", "-qv"},
+		"--token: must not contain spaces":                {"run", "--token", "a b"},
 	} {
 		t.Run(want, func(t *testing.T) {
 			o, g, err := parse(t, args...)
@@ -94,6 +93,19 @@ func TestFlagsThatAreRefused(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		})
+	}
+}
+
+func TestALimitBeyondAllNumbersIsLeftToTheEngineWhichNamesItsMaximum(t *testing.T) {
+	for _, args := range [][]string{{"--timeout", "1e30"}, {"--timeout", "Inf"}, {"--memory", "9223372036854775807"}, {"--disk", "8796093022208"}} {
+		o, g, err := parse(t, append([]string{"run"}, args...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		spec, err := o.spec(g)
+		if l := spec.Limits; err != nil || max(int64(l.Timeout), l.MemoryBytes, l.DiskBytes) != math.MaxInt64 {
+			t.Errorf("%q: %+v, %v", args, l, err)
+		}
 	}
 }
 

@@ -122,14 +122,14 @@ func requirementsText(file string) (string, error) {
 func (g *global) limits() (executor.Limits, error) {
 	var l executor.Limits
 	if g.given("timeout") {
-		const limit = float64(math.MaxInt64 / int64(time.Second))
+		const limit = float64(math.MaxInt64 / int64(time.Second)) // beyond it is the longest time: the engine names its maximum
 		switch {
 		case g.timeout == 0:
 			l.Timeout = executor.TimeoutMaximum
 		case g.timeout > 0 && g.timeout < limit:
 			l.Timeout = max(1, time.Duration(g.timeout*float64(time.Second)))
 		case g.timeout >= limit:
-			return l, fmt.Errorf("--timeout: must be at most %.0f seconds (got %v)", limit, g.timeout)
+			l.Timeout = math.MaxInt64
 		default:
 			return l, fmt.Errorf("--timeout: must be >= 0 seconds (got %v)", g.timeout)
 		}
@@ -143,10 +143,13 @@ func (g *global) limits() (executor.Limits, error) {
 		if !g.given(limit.flag) {
 			continue
 		}
-		if limit.value <= 0 || limit.value > math.MaxInt64>>limit.shift {
+		if limit.value <= 0 {
 			return l, fmt.Errorf("--%s: must be > 0 (got %d)", limit.flag, limit.value)
 		}
-		*limit.to = limit.value << limit.shift
+		*limit.to = math.MaxInt64 // likewise
+		if limit.value <= math.MaxInt64>>limit.shift {
+			*limit.to = limit.value << limit.shift
+		}
 	}
 	return l, nil
 }

@@ -77,11 +77,16 @@ func configOf(l executor.Limits, n executor.Network) pyexec.Config {
 }
 
 // megabytes rounds up, so that a limit that was asked for does not become zero.
-func megabytes(n int64) int64 { return (n + mb - 1) / mb }
+func megabytes(n int64) int64 {
+	if n%mb > 0 {
+		return n/mb + 1
+	}
+	return n / mb
+}
 
 func toAsked(c pyexec.Config) (executor.Limits, executor.Network) {
 	l := executor.Limits{
-		MemoryBytes: c.MemoryMB * mb, DiskBytes: c.DiskMB * mb, CPUShares: c.CPUShares, PIDs: c.PIDs,
+		MemoryBytes: saturated(c.MemoryMB), DiskBytes: saturated(c.DiskMB), CPUShares: c.CPUShares, PIDs: c.PIDs,
 		OutputBytes: c.OutputBytes, KillGrace: asked(c.KillGraceSeconds),
 	}
 	if t := c.TimeoutSeconds; t != nil {
@@ -102,4 +107,12 @@ func asked(seconds float64) time.Duration {
 		return 0
 	}
 	return max(1, time.Duration(math.Round(seconds*float64(time.Second))))
+}
+
+// saturated returns n MB in bytes, at most the largest number, which no server allows.
+func saturated(n int64) int64 {
+	if n > math.MaxInt64/mb {
+		return math.MaxInt64
+	}
+	return n * mb
 }
