@@ -336,7 +336,6 @@ func TestHTTPErrorsNameWhatIsWrong(t *testing.T) {
 			return s.multipart("/api/v1/exec/sync", part{name: "metadata", body: []byte("{}")}, part{name: "tar", body: make([]byte, 2<<20)})
 		}, 413, "exhausted", ""},
 		{"an image of another backend", func() answer { return s.post("/api/v1/exec/sync", `{"code":"1","docker_image":"alpine:3"}`) }, 501, "unimplemented", "docker_image"},
-		{"pre_commands", func() answer { return s.post("/api/v1/exec/sync", `{"code":"1","pre_commands":["x"]}`) }, 501, "unimplemented", "pre_commands"},
 		{"image against version", func() answer {
 			return s.post("/api/v1/exec/sync", `{"code":"1","docker_image":"python:3.12-slim","python_version":"3.11"}`)
 		}, 422, "invalid", "docker_image"},

@@ -105,7 +105,9 @@ type Capabilities struct {
 	// Requirements: Spec.Requirements are installed.
 	Requirements bool `json:"requirements"`
 	// Images: any Spec.Image is used as a container image. A backend without Images may map some of them (see Info.Images).
-	Images      bool `json:"images"`
+	Images bool `json:"images"`
+	// PreCommands: Spec.PreCommands run, as root in the image where the backend prepares images, else as the program's user in the
+	// work folder.
 	PreCommands bool `json:"pre_commands"`
 	// Artifacts: Spec.Outputs are collected.
 	Artifacts bool `json:"artifacts"`

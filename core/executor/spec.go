@@ -93,7 +93,8 @@ type Spec struct {
 	Image string `json:"image,omitzero"`
 	// Requirements is text in requirements.txt form.
 	Requirements string `json:"requirements,omitzero"`
-	// PreCommands are shell commands that prepare the image as root.
+	// PreCommands are shell commands that run before the program. Where the backend prepares images they run as root and change the image,
+	// else as the program's user in the work folder. The first that fails is a Failure of PhasePrepare.
 	PreCommands []string `json:"pre_commands,omitempty"`
 	// Detect says whether the Engine may search the files for requirements: nil = only Code, true = the tar is spooled and read, too,
 	// false = never.

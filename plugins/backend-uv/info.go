@@ -31,6 +31,7 @@ func promises(m mechanisms, groups sandbox.Cgroups, c Config) executor.Capabilit
 		PIDs:              groups.Enforces("pids") || m.Setuid,
 		Commands:          true,
 		Requirements:      true,
+		PreCommands:       true, // as the program's user: see precommands.go
 		Artifacts:         true,
 		MemorySamples:     true,
 		SystemInterpreter: true,

@@ -19,7 +19,6 @@ func refuse(spec executor.Spec, can executor.Capabilities, noWayOut string) erro
 		network = "programs cannot have a network of their own on this machine, and backends.uv.network is not host: " + noWayOut
 	}
 	p := backend.CheckSpec(spec, can, map[string]string{
-		"pre_commands":            "the uv backend has no image to prepare; use a backend with images",
 		"script":                  "the uv backend runs no host scripts",
 		"config.memory_mb":        "cannot be enforced on this machine: no memory control group is delegated to the backend",
 		"config.disk_mb":          "cannot be enforced on this machine: no tmpfs can be mounted",
@@ -28,6 +27,7 @@ func refuse(spec executor.Spec, can executor.Capabilities, noWayOut string) erro
 		"config.network_disabled": network,
 		"host_directory":          "programs run under uids of their own, which have no rights to it: set backends.uv.isolation to none",
 	})
+	backend.CheckCommands(p, spec.PreCommands)
 	if dir := spec.HostDirectory; dir != "" && can.HostDirectories {
 		info, err := os.Stat(dir)
 		p.Require(filepath.IsAbs(dir) && err == nil && info.IsDir(), "host_directory", "must be an absolute path of a folder")

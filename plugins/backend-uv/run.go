@@ -52,6 +52,7 @@ func (b *Backend) Run(ctx context.Context, job executor.Job, sink executor.Sink)
 	}
 	result, err := b.execute(ctx, job, p, sink)
 	result.Phases.Prepare += prepared.Phases.Prepare
+	result.Failure = backend.AsUser(result.Failure)
 	return result, err
 }
 
@@ -88,9 +89,12 @@ func (b *Backend) plan(ctx context.Context, job executor.Job, i interpreter, not
 	}
 	p.start = protocol.NewStart(job)
 	p.start.Tree = b.trees.again(job)
+	p.start.PreCommands = spec.PreCommands
 	p.start.Last = !b.ran.Swap(true) && b.embedded // a command mostly runs one program
 	p.start.Path, p.start.Network, p.start.PythonVersion, p.start.Requirements = path, p.network, i.Version, packages
-	if p.start.Fork = b.forks(job.Owner, p.environment); p.start.Fork != "" {
+	if len(spec.PreCommands) > 0 {
+		p.start.Fork = "" // a program that is prepared starts on its own
+	} else if p.start.Fork = b.forks(job.Owner, p.environment); p.start.Fork != "" {
 		p.start.Preimport, p.start.PreimportLearned = b.config.Preimport, b.config.PreimportLearned
 	}
 	if len(spec.Command) == 0 {

@@ -60,7 +60,9 @@ func (b *Backend) OpenSession(ctx context.Context, asked executor.Session) (exec
 	} else if other != nil {
 		return executor.OpenedSession{}, executor.Errorf(executor.Conflict, "session %s is open already", s.ID)
 	}
-	err = b.openSession(ctx, s, asked, spec)
+	if err = b.openSession(ctx, s, asked, spec); err == nil {
+		err = b.prepareSession(ctx, s, asked)
+	}
 	s.Opened(err)
 	if err != nil {
 		b.endSession(s)

@@ -18,7 +18,7 @@ type Spec struct {
 	PythonVersion         string            `json:"python_version,omitzero" pattern:"^([0-9]+\\.[0-9]+)?$" patternDescription:"a minor version such as 3.12" doc:"Minor version of Python, \"3.12\". Default: the backend's."`
 	DockerImage           string            `json:"docker_image,omitzero" pattern:"^[^\\x00]*$" doc:"Container image, \"python:3.12-slim\". A backend without images may map some images to its interpreters. It refuses the others with 501."`
 	RequirementsTxt       string            `json:"requirements_txt,omitzero" doc:"Requirements in the form of a requirements.txt. Default: the PEP 723 block of the entrypoint, else requirements.txt, uv.lock or pyproject.toml at the root (see detect)."`
-	PreCommands           []string          `json:"pre_commands,omitempty" pattern:"^[^\\x00]*$" doc:"Shell commands that prepare the image."`
+	PreCommands           []string          `json:"pre_commands,omitempty" pattern:"^[^\\x00]*$" doc:"Shell commands that run before the program: as root in the image (docker), else as the program's user in the work folder."`
 	Detect                *bool             `json:"detect,omitempty" doc:"Whether the server looks for requirements. Default: only in code and in files of a JSON body. true: also in a tar, which the server then keeps on disk until it is read. false: never."`
 	Outputs               []string          `json:"outputs,omitempty" pattern:"^[^\\x00]*$" doc:"Globs of files in the work folder to keep as artifacts. ** matches folders."`
 	OutputsChanged        bool              `json:"outputs_changed,omitzero" doc:"Also keep every regular file that is new or changed since the program started."`

@@ -63,6 +63,7 @@ type execution struct {
 	forkBase int64             // what of forkPeak no control group of x may know, in bytes; 0: unknown
 	// forkResident is the memory that the copy had before, in bytes; 0 if unknown.
 	forkResident int64
+	preCPU       time.Duration   // of the PreCommands
 	exiting      *sandbox.Reaper // of a main process that gave back its memory when it was seen to exit; nil: it has ended
 	// In a session, spared are the runner's children that are not the Command's, and displays counts Displays.
 	spared   map[int]bool
@@ -231,6 +232,9 @@ func (x *execution) prepare() (*sandbox.Program, error) {
 		x.group = x.agent.Inside.Group()
 	}
 	if err := x.fill(); err != nil {
+		return nil, err
+	}
+	if err := x.runPreCommands(); err != nil {
 		return nil, err
 	}
 	p, err := sandbox.Resolve(start, x.folder, cfg, x.python)

@@ -139,6 +139,9 @@ func (x *execution) nameLimit(killed, full bool) {
 // account puts into the Result what the program has used. It reads the control groups, so it comes before clean.
 func (x *execution) account(r *sandbox.Reaper, s *sandbox.Sampler) {
 	x.res.CPU = x.group.CPUTime()
+	if x.res.CPU >= 0 {
+		x.res.CPU = max(0, x.res.CPU-x.preCPU)
+	}
 	if x.res.CPU < 0 && !x.stuck && x.exiting == nil {
 		x.res.CPU = r.CPU
 	}

@@ -92,6 +92,9 @@ type Start struct {
 	Entrypoint string `json:"entrypoint,omitempty"`
 	// Code is written to main.py. A Workspace that has a main.py is then invalid.
 	Code string `json:"code,omitempty"`
+	// PreCommands are lines for /bin/sh that run one after the other before the program, as the program does: in its folder, as its user,
+	// with its network. Limits.Timeout bounds them together. The first that fails is the Failure of the Execution, in the phase prepare.
+	PreCommands []string `json:"pre_commands,omitempty"`
 	// Args end the argv, also of a Command.
 	Args []string `json:"args,omitempty"`
 	// Env is added to PATH, HOME, TMPDIR, LANG and PYTHONUNBUFFERED, and wins over them. An empty PYTHONUNBUFFERED removes it.

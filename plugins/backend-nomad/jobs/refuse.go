@@ -25,6 +25,7 @@ func (b *Backend) refuse(job executor.Job) error {
 	p := backend.CheckSpec(spec, b.can(), map[string]string{
 		"script":         "the nomad backend runs no host scripts",
 		"host_directory": "the nomad backend shows no folder of a host to programs",
+		"config.disk_mb": "nothing bounds the disk of a job: set job.work of this backend to memory",
 		"session":        "a batch job has no session: use a backend of type nomad with mode workers",
 	})
 	p.Require(job.Limits.MemoryBytes >= minMemory, memoryField, "must be at least %d (got %d)", minMemory>>20, job.Limits.MemoryBytes>>20)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/runner/job"
 )
@@ -95,7 +96,9 @@ func (b *Backend) Run(ctx context.Context, job executor.Job, sink executor.Sink)
 		}
 		return executor.Result{}, err
 	}
-	return x.see(ctx, x.attend)
+	result, err := x.see(ctx, x.attend)
+	result.Failure = backend.AsUser(result.Failure)
+	return result, err
 }
 
 // refusedImage returns the outcome of a job whose image may not be used, which is the user's failure, or contradicts the version, which is
