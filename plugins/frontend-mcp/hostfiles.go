@@ -216,7 +216,7 @@ func (d *hostFolder) measure(maxFiles int, maxBytes int64) error {
 	})
 	switch {
 	case errors.Is(err, errStopWalk):
-		return valueError("directory must have at most %d files and %d MB to be sent to the sandbox (got %s)", maxFiles, maxBytes>>20, d.path)
+		return valueError("directory must have at most %d files and %d MB to be sent to the sandbox (got %s): name a folder below it, or call run_script_with_dependencies for code that needs no files", maxFiles, maxBytes>>20, d.path)
 	case err != nil:
 		return valueError("directory %s cannot be read: %v", d.path, err)
 	}

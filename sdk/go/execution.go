@@ -196,6 +196,8 @@ type Accepted struct {
 // Cancelled is the answer to the call that cancels an Execution.
 type Cancelled struct {
 	Status string `json:"status" enum:"queued,running,succeeded,failed,timed_out,out_of_memory,killed,lost"`
+	// Message says why Status is not killed; empty: it is.
+	Message string `json:"message,omitzero" doc:"Why the status is not killed. Absent if it is."`
 }
 
 // Backend describes a backend of the server.
