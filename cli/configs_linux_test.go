@@ -54,6 +54,16 @@ func TestEverySampleConfigurationLoads(t *testing.T) {
 	}
 }
 
+func TestEveryBackendHasASample(t *testing.T) {
+	have := samples(t)
+	for typ := range bundled().Sections() {
+		text, ok := have[typ+".yaml"]
+		if !ok || !strings.Contains(text, "\nbackends:\n  "+typ+":\n") {
+			t.Errorf("configs has no %s.yaml with a section backends.%s", typ, typ)
+		}
+	}
+}
+
 func TestTheDefaultSampleIsTheDefaults(t *testing.T) {
 	c, err := settings.Load(settings.Options{File: "../configs/default.yaml"})
 	if err != nil {
