@@ -22,6 +22,7 @@ type request struct {
 	digest  string
 	limits  executor.Limits
 	backend string
+	tool    string // see executor.WithTool
 	// on is the backend of that name. It is not stopped before leave is called.
 	on    *backend
 	leave func()
@@ -103,7 +104,7 @@ func (e *Engine) submit(ctx context.Context, spec executor.Spec, in executor.Inp
 
 // check finds what is wrong with a request, before a place is taken and input is read. The caller calls leave of the request in any case.
 func (e *Engine) check(ctx context.Context, spec executor.Spec, in executor.Input) (request, error) {
-	req := request{spec: spec.Clone(), backend: spec.Backend, in: in, leave: func() {}}
+	req := request{spec: spec.Clone(), backend: spec.Backend, tool: executor.ToolFrom(ctx), in: in, leave: func() {}}
 	p, err := e.authorizeSubmit(ctx, spec)
 	if err != nil {
 		return req, err
@@ -195,6 +196,9 @@ func (e *Engine) reserve(rec *executor.Record, req request, kind startKind) (x *
 	rec.ID, rec.CreatedAt = e.ids.next(now), now.UTC().Round(0)
 	x = e.newExecution(*rec, req.limits, req.on)
 	x.anyBackend = req.spec.Backend == ""
+	if req.tool != "" {
+		x.ctx = executor.WithTool(x.ctx, req.tool)
+	}
 	place := func(free bool) (bool, error) {
 		if !free {
 			kind = startLater

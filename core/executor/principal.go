@@ -81,6 +81,20 @@ func HasSubmitted(ctx context.Context, id string) bool {
 	return slices.Contains(r.submitted, id)
 }
 
+type toolKey struct{}
+
+// WithTool returns a ctx for calls of the tool of that name ("run_script_stream"). Submit hands it on to a Backend in the same process,
+// which may note it. It does not cross a process boundary.
+func WithTool(ctx context.Context, name string) context.Context {
+	return context.WithValue(ctx, toolKey{}, name)
+}
+
+// ToolFrom returns the name of WithTool, or "".
+func ToolFrom(ctx context.Context) string {
+	name, _ := ctx.Value(toolKey{}).(string)
+	return name
+}
+
 type principalKey struct{}
 
 // WithPrincipal puts p into ctx.

@@ -40,12 +40,15 @@ func TestTheAuditSaysHowAScriptEnded(t *testing.T) {
 		j := job(path)
 		j.ID += "-audit"
 		began := time.Now().UnixMilli()
-		if _, err := b.Run(t.Context(), j, newJournal()); err != nil {
+		if _, err := b.Run(executor.WithTool(t.Context(), "run_script_stream"), j, newJournal()); err != nil {
 			t.Fatal(err)
 		}
 		maxMillis := time.Now().UnixMilli() - began + 1
 		lines := p.audit()
 		last := lines[len(lines)-1]
+		if last.Tool != "run_script_stream" {
+			t.Errorf("%s: the audit has the tool %q", c.text, last.Tool)
+		}
 		if last.ExitCode == nil || *last.ExitCode != c.exitCode {
 			t.Errorf("%s: the audit has the exit code %v, want %d", c.text, last.ExitCode, c.exitCode)
 		}

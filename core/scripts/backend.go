@@ -96,7 +96,7 @@ func (b *Backend) Scripts(ctx context.Context) ([]executor.Script, error) {
 func (b *Backend) Run(ctx context.Context, job executor.Job, sink executor.Sink) (executor.Result, error) {
 	plan, err := b.plan(job)
 	if err != nil {
-		b.record(job, job.Spec.Script, job.Spec.Args, executor.Result{}, err, 0)
+		b.record(ctx, job, job.Spec.Script, job.Spec.Args, executor.Result{}, err, 0)
 		return executor.Result{}, err
 	}
 	ctx, leave, err := b.jobs.Enter(ctx, job.ID)

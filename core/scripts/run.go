@@ -2,6 +2,7 @@ package scripts
 
 import (
 	"archive/tar"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -147,7 +148,7 @@ func (b *Backend) run(ctx context.Context, job executor.Job, p plan, sink execut
 	} else {
 		res.LogPath = path
 	}
-	b.record(job, p.script.path, p.args, res, err, time.Since(began))
+	b.record(ctx, job, p.script.path, p.args, res, err, time.Since(began))
 	return res, err
 }
 
@@ -251,13 +252,13 @@ func (s *lineSink) Artifact(_ *tar.Header, r io.Reader) error {
 }
 
 // record writes the audit line of a run or of a refused request.
-func (b *Backend) record(job executor.Job, path string, args []string, res executor.Result, err error, took time.Duration) {
+func (b *Backend) record(ctx context.Context, job executor.Job, path string, args []string, res executor.Result, err error, took time.Duration) {
 	outcome := string(res.Status)
 	if err != nil {
 		outcome = string(executor.CodeOf(err))
 	}
 	b.write(auditLine{
-		Tool: "run_script", Path: path, Args: args,
+		Tool: cmp.Or(executor.ToolFrom(ctx), "run_script"), Path: path, Args: args,
 		DurationMS: took.Milliseconds(), ExitCode: exitCode(res), Signal: strings.TrimPrefix(res.Signal, "SIG"), Result: outcome,
 		Truncated: res.StdoutTruncated || res.StderrTruncated, Requester: job.Owner, ExecutionID: job.ID, LogPath: res.LogPath,
 	})

@@ -329,7 +329,7 @@ func (f *frontend) streamScript(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	x, err := f.startScript(r.Context(), asked)
+	x, err := f.startScript(executor.WithTool(r.Context(), "run_script_stream"), asked) // the name in the audit
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 type scriptService struct {
 	executor.Service
 	spec   executor.Spec
+	tool   string
 	refuse error
 	events []executor.Body
 	// waiting, unless nil, is closed when all events are taken. Then nothing comes until the caller goes.
@@ -34,8 +35,8 @@ func (s *scriptService) Scripts(context.Context) ([]executor.Script, error) {
 	return []executor.Script{{Path: "/srv/run.sh", AllowedArgs: []string{"--port"}}}, nil
 }
 
-func (s *scriptService) Submit(_ context.Context, spec executor.Spec, _ executor.Input) (executor.Execution, error) {
-	s.spec = spec
+func (s *scriptService) Submit(ctx context.Context, spec executor.Spec, _ executor.Input) (executor.Execution, error) {
+	s.spec, s.tool = spec, executor.ToolFrom(ctx)
 	return executor.Execution{ID: testID}, s.refuse
 }
 
@@ -213,6 +214,9 @@ data: {"duration_ms":1000,"exitCode":0,"truncated":false}
 `
 	if w.Code != 200 || !strings.HasPrefix(got, "event: ping\ndata: {\"t\":") || !ok || lines != want || w.Header().Get("Content-Type") != "text/event-stream" || w.Header().Get("X-Accel-Buffering") != "no" {
 		t.Errorf("the stream is %d %s\nwant 200, a ping, and then\n%s", w.Code, got, want)
+	}
+	if s.tool != "run_script_stream" {
+		t.Errorf("the tool is %q, want run_script_stream", s.tool)
 	}
 	if strings.Join(s.spec.Args, " ") != "--port 1" || s.spec.Limits.Timeout != 500*time.Millisecond {
 		t.Errorf("args=--port&args=1&timeout_ms=500 became %q for %s", s.spec.Args, s.spec.Limits.Timeout)

@@ -535,7 +535,7 @@ func TestAVariableWithoutAnEffectIsSaid(t *testing.T) {
 		{variables: "TSM_ALLOWED_ARGS=--a", want: "TSM_ALLOWED_ARGS has no effect: " + scripts},
 		{variables: "TSM_TOKEN=x", want: "TSM_TOKEN has no effect: " + scripts},
 		{variables: "PYEXEC_SCRIPTS_ROOT=/srv", want: "PYEXEC_SCRIPTS_ROOT has no effect: " + scripts},
-		{variables: "TSM_ALOWED_SCRIPTS=/a.sh", want: "TSM_ALOWED_SCRIPTS sets nothing and is ignored: did you mean TSM_ALLOWED_SCRIPTS?"},
+		{variables: "TSM_ALLOWED_SCRIPT=/a.sh", want: "TSM_ALLOWED_SCRIPT sets nothing and is ignored: did you mean TSM_ALLOWED_SCRIPTS?"},
 		{variables: "MCP_HTTP_BNID=x", want: "MCP_HTTP_BNID sets nothing and is ignored: did you mean MCP_HTTP_BIND?"},
 		{variables: "TSM_LOG_LEVEL=TRACE", want: `TSM_LOG_LEVEL has no effect: it must be INFO or DEBUG (got "TRACE")`},
 		{variables: "MCP_HTTP_PATH=/m PYEXEC_MCP_HTTP_PATH=/n", want: "MCP_HTTP_PATH has no effect: PYEXEC_MCP_HTTP_PATH overrides it"},
