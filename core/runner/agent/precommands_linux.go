@@ -100,12 +100,13 @@ type spoken struct {
 	files []*os.File
 	parts chan []byte
 	ended chan struct{}
+	kept  chan struct{} // closed when last is whole
 	last  []byte
 }
 
 // read reads the streams until they end.
 func read(a *agent, streams ...*os.File) *spoken {
-	s := &spoken{files: streams, parts: make(chan []byte), ended: make(chan struct{}, len(streams))}
+	s := &spoken{files: streams, parts: make(chan []byte), ended: make(chan struct{}), kept: make(chan struct{})}
 	for _, f := range streams {
 		a.Go(func() {
 			defer func() { s.ended <- struct{}{} }()
@@ -138,13 +139,12 @@ func (s *spoken) keep() {
 			open--
 		}
 	}
-	close(s.parts)
+	close(s.kept)
 }
 
 // text returns the output as text. No process that could write is alive.
 func (s *spoken) text() string {
-	for range s.parts { // closed when keep has ended
-	}
+	<-s.kept
 	for _, f := range s.files {
 		_ = f.Close()
 	}
