@@ -18,9 +18,13 @@ func TestAProgramIsNoHarderToKillThanOtherProcesses(t *testing.T) {
 	t.Parallel()
 	exe, err := os.Executable()
 	must(t, err)
-	may := exec.Command("/bin/sh", "-c", "echo -1 >/proc/self/oom_score_adj").Run()
-	needtest.Need(t, may == nil, needtest.Root, "this user may not lower a score")
-	for score, want := range map[string]string{"-1": "0", "0": "0", "300": "300"} {
+	scores := map[string]string{"0": "0", "300": "300"}
+	if err := exec.Command("/bin/sh", "-c", "echo -1 >/proc/self/oom_score_adj").Run(); err == nil { // it takes CAP_SYS_RESOURCE
+		scores["-1"] = "0"
+	} else {
+		t.Logf("this process may not lower its score: %v", err)
+	}
+	for score, want := range scores {
 		cmd := exec.Command("/bin/sh", "-c", `echo `+score+` >/proc/self/oom_score_adj && exec "$0" runner --fd 3`, exe) //nolint:gosec // ourselves
 		r, host := startCommand(t, nil, cmd)
 		r.Conn, err = NewConn(host, testConfig(t))

@@ -32,15 +32,15 @@ var parts = []Part{
 	{Name: "daemons", Tier: Gate, Command: []string{"sh", "-c", daemons}, Serves: true, Uses: "cpu:50", After: []string{"nomad"}, Seconds: 10, Inputs: agentTools},
 
 	// The parts that run programs under other uids, or look at the whole machine, run one after another.
-	{Name: "runner", Tier: Gate, Dir: "core", Test: []string{"-race", "./runner"}, Uses: "uids:1 cpu:70", After: afterBuild, Seconds: 400, Real: true},
-	{Name: "backend-uv", Tier: Gate, Dir: "plugins/backend-uv", Test: []string{"-tags=embedrunner", "./..."}, Uses: "uids:1 cpu:80", After: afterBuild, Seconds: 250, Real: true, Builds: product},
-	{Name: "backend-docker", Tier: Gate, Dir: "plugins/backend-docker", Test: []string{"./..."}, Uses: "docker:1 cpu:60", After: afterDaemons, Seconds: 380, Real: true, Builds: product, Inputs: agentTools},
-	{Name: "end-to-end", Tier: Gate, Dir: "tests", Test: []string{"./..."}, Uses: "uids:1 docker:1 nomad:1 cpu:60", After: afterAgents, Seconds: 250, Real: true, Builds: product, Inputs: endToEnd},
-	{Name: "backend-nomad", Tier: Gate, Dir: "plugins/backend-nomad", Test: []string{"./..."}, Uses: "nomad:1 cpu:60", After: afterAgents, Seconds: 200, Real: true, Builds: product, Inputs: agentTools},
+	{Name: "runner", Tier: Gate, Dir: "core", Test: []string{"-race", "./runner"}, Uses: "uids:1 cpu:60", After: afterBuild, Seconds: 400, Real: true},
+	{Name: "backend-uv", Tier: Gate, Dir: "plugins/backend-uv", Test: []string{"-tags=embedrunner", "./..."}, Uses: "uids:1 cpu:60", After: afterBuild, Seconds: 250, Real: true, Builds: product},
+	{Name: "backend-docker", Tier: Gate, Dir: "plugins/backend-docker", Test: []string{"./..."}, Uses: "docker:1 cpu:45", After: afterDaemons, Seconds: 380, Real: true, Builds: product, Inputs: agentTools},
+	{Name: "end-to-end", Tier: Gate, Dir: "tests", Test: []string{"./..."}, Uses: "uids:1 docker:1 nomad:1 cpu:50", After: afterAgents, Seconds: 250, Real: true, Builds: product, Inputs: endToEnd},
+	{Name: "backend-nomad", Tier: Gate, Dir: "plugins/backend-nomad", Test: []string{"./..."}, Uses: "nomad:1 cpu:35", After: afterAgents, Seconds: 200, Real: true, Builds: product, Inputs: agentTools},
 	{Name: "sdk-python", Tier: Gate, Command: []string{"tools/sdk-python.sh", "test"}, Uses: "cpu:90", After: afterBuild, Seconds: 110, Real: true, Builds: product, Inputs: sdkPython},
 
 	{Name: "core", Tier: Gate, Dir: "core", Test: []string{"./..."}, Except: pure, Uses: "cpu:120", After: afterBuild, Seconds: 70, Inputs: coreFiles},
-	{Name: "saboteurs", Tier: Gate, Dir: "core", Test: []string{"./executor/backendtest"}, Uses: "cpu:50", After: afterBuild, Seconds: 120, Inputs: coreFiles},
+	{Name: "saboteurs", Tier: Gate, Dir: "core", Test: []string{"./executor/backendtest"}, Uses: "cpu:40", After: afterBuild, Seconds: 120, Inputs: coreFiles},
 	{Name: "rules", Tier: Gate, Dir: "core", Test: []string{"-run=^TestTheGateRunsEachRule$", "./executor/backendtest"}, Env: []string{"PYEXEC_TEST_RULES_END=1"}, Uses: "cpu:50", After: []string{"saboteurs", "backend-uv", "backend-docker", "backend-nomad"}, Seconds: 2},
 	{Name: "frontend-mcp", Tier: Gate, Dir: "plugins/frontend-mcp", Test: []string{"./..."}, Uses: "cpu:100", After: afterBuild, Seconds: 20},
 	{Name: "frontends-http", Tier: Gate, Dir: "frontends/http", Test: []string{"./..."}, Uses: "cpu:100", After: afterBuild, Seconds: 25, Inputs: wireData},
