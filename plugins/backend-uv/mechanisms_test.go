@@ -113,7 +113,7 @@ func TestFoldersOfEarlierVersionsAreClosed(t *testing.T) {
 	if err := makeFolders("mine", c); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]os.FileMode{packagesName: 0o700, "tools": 0o711, "environments": 0o755, "bin": 0o755, "work": 0o711} {
+	for name, want := range map[string]os.FileMode{packagesName: 0o700, "tools": 0o711, "environments": 0o700, "bin": 0o755, "work": 0o711} {
 		if info, err := os.Stat(filepath.Join(cache, name)); err != nil || info.Mode().Perm() != want {
 			t.Errorf("%s: %v, %v, want %o", name, info, err, want)
 		}
