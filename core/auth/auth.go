@@ -26,6 +26,7 @@ type Token struct {
 type Authenticator struct {
 	entries []entry
 	local   []executor.Scope
+	several bool
 }
 
 type entry struct {
@@ -38,7 +39,7 @@ const MaxTokenBytes = 4096
 
 // New returns an Authenticator of tokens. It reports every bad token, by its index, in one error. Codes: invalid.
 func New(tokens []Token) (*Authenticator, error) {
-	a := &Authenticator{entries: make([]entry, 0, len(tokens))}
+	a := &Authenticator{entries: make([]entry, 0, len(tokens)), several: SeveralOwners(tokens)}
 	var bad executor.Problems
 	report := func(i int, key, format string, args ...any) {
 		bad.Add(fmt.Sprintf("http.tokens[%d].%s", i, key), format, args...)
@@ -82,8 +83,11 @@ func (a *Authenticator) Allow(scopes ...executor.Scope) { a.local = append(a.loc
 func (a *Authenticator) Enabled() bool { return a != nil && len(a.entries) > 0 }
 
 // SeveralOwners reports whether the tokens have more than one owner.
-func (a *Authenticator) SeveralOwners() bool {
-	return a.Enabled() && slices.ContainsFunc(a.entries, func(e entry) bool { return e.principal.Owner != a.entries[0].principal.Owner })
+func (a *Authenticator) SeveralOwners() bool { return a != nil && a.several }
+
+// SeveralOwners reports whether tokens have more than one owner.
+func SeveralOwners(tokens []Token) bool {
+	return slices.ContainsFunc(tokens, func(t Token) bool { return t.Owner != tokens[0].Owner })
 }
 
 // Authenticate returns the Principal of an Authorization header. Without tokens (see Enabled) it ignores the header and returns

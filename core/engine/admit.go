@@ -315,7 +315,7 @@ func (e *Engine) submitSpooled(ctx context.Context, x *execution, rec executor.R
 	}
 	if req.look && refused == nil {
 		if refused, err = e.detectSpooled(ctx, &req, input.workspace.Key); err != nil {
-			e.dropBlobs(x.id, blobWorkspace, blobStdin)
+			e.dropInput(x.id)
 			x.end()
 			return executor.Execution{}, err
 		}
@@ -333,7 +333,7 @@ func (e *Engine) submitSpooled(ctx context.Context, x *execution, rec executor.R
 	e.mu.Unlock()
 	existing, err := e.create(ctx, rec, position)
 	if err != nil || existing != nil {
-		e.dropBlobs(x.id, blobWorkspace, blobStdin)
+		e.dropInput(x.id)
 		x.end()
 		return e.first(existing, rec.SpecDigest, err)
 	}

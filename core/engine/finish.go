@@ -52,7 +52,7 @@ func (e *Engine) finish(x *execution, r executor.Result) {
 		}
 	}
 	if x.spooled {
-		e.dropBlobs(x.id, blobWorkspace, blobStdin)
+		e.dropInput(x.id)
 	}
 	e.retention.ended(x.id)
 }

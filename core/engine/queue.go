@@ -156,7 +156,12 @@ func (q *queue) refusal(owner, backend string) string {
 	if !free {
 		return "the queue"
 	}
-	if own := q.held[owner]; q.share > 0 && own > 0 && (own >= q.share || q.slots-q.running-q.queued <= 1) {
+	own := q.held[owner]
+	last := q.slots-q.running-q.queued <= 1
+	if c := q.capacity[backend]; c > 0 && q.runsOn[ownerOn{owner, backend}] > 0 {
+		last = last || q.at(backend).running+q.at(backend).queued >= c-1
+	}
+	if q.share > 0 && own > 0 && (own >= q.share || last) {
 		return "your running executions"
 	}
 	return ""

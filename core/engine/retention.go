@@ -234,7 +234,8 @@ func (r *retention) delete(id string) error {
 	if err := r.engine.store.Delete(ctx, id); err != nil {
 		return err
 	}
-	r.engine.dropBlobs(id, blobArtifacts, blobWorkspace, blobStdin)
+	r.engine.dropBlobs(id, blobArtifacts)
+	r.engine.dropInput(id)
 	return nil
 }
 

@@ -95,6 +95,16 @@ func TestWithoutAShareAnOwnerHasAllSlots(t *testing.T) {
 	if p, why := q.reserve("b", "x", startNow); p == nil || p.state != granted {
 		t.Errorf("another owner: %q", why)
 	}
+	q = newQueue(10, 0, 0)
+	q.share, q.capacity["x"] = 9, 3
+	for i, want := range []bool{true, true, false} { // the last one of x is not for a, and nothing waits for it
+		if p, why := q.reserve("a", "x", startNow); (p != nil && p.state == granted) != want || !want && (p != nil || why != "your running executions") {
+			t.Errorf("%d of a on a backend: %+v, %q", i, p, why)
+		}
+	}
+	if p, why := q.reserve("b", "x", startNow); p == nil || p.state != granted {
+		t.Errorf("another owner on the backend: %q", why)
+	}
 }
 
 // One owner's results must not push out those of others.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"slices"
 	"sync/atomic"
 
 	"github.com/python-executor/python-executor/core/engine/internal/calls"
@@ -33,7 +32,7 @@ func (e *Engine) spool(ctx context.Context, id, owner string, in executor.Input,
 	got, err := calls.Ask(ctx, &e.abandoned, "the upload of "+id, 0, func() (spooled, error) {
 		s, err := e.spoolAll(ctx, id, owner, in, durable)
 		if err != nil || ctx.Err() != nil {
-			e.dropBlobs(id, blobWorkspace, blobStdin)
+			e.dropInput(id)
 		}
 		return s, err
 	})
@@ -130,11 +129,14 @@ func (s *spoolReader) failed() error {
 	return nil
 }
 
+// dropInput deletes the input of id, and takes it out of the count.
+func (e *Engine) dropInput(id string) {
+	e.dropBlobs(id, blobWorkspace, blobStdin)
+	e.spools.give(id)
+}
+
 // dropBlobs deletes blobs of id. The sweep deletes those that it cannot delete.
 func (e *Engine) dropBlobs(id string, kinds ...string) {
-	if slices.Contains(kinds, blobWorkspace) {
-		defer e.spools.give(id)
-	}
 	ctx, cancel := calls.StoreContext(e.base)
 	defer cancel()
 	for _, kind := range kinds {

@@ -46,10 +46,20 @@ func (c *Commands) Line(line string) {
 func (c *Commands) Failure(code executor.Code, how string) *executor.Failure {
 	what := "the shell"
 	if c.at >= 0 {
-		what = fmt.Sprintf("pre_commands[%d] %q", c.at, Shorten(c.commands[c.at], 200))
+		what = CommandName(c.at, c.commands[c.at])
 	}
-	message := what + " " + how
-	if said := c.said.String(); said != "" {
+	return CommandFailure(code, what, how, &c.said)
+}
+
+// CommandName names the n-th of the pre_commands in messages.
+func CommandName(n int, command string) string {
+	return fmt.Sprintf("pre_commands[%d] %q", n, Shorten(command, 200))
+}
+
+// CommandFailure returns the Failure of a command: its name, how it ended, and the end of its output.
+func CommandFailure(code executor.Code, name, how string, output *Tail) *executor.Failure {
+	message := name + " " + how
+	if said := output.String(); said != "" {
 		message += ":\n" + said
 	}
 	return &executor.Failure{Code: code, Phase: executor.PhasePrepare, Field: "pre_commands", Message: message}
@@ -97,7 +107,7 @@ func (c *Commands) Script(env map[string]string, remove string) []byte {
 // quote returns text as one word of a shell.
 func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
-// Tail keeps the last Max bytes of the lines that are added.
+// Tail keeps the last Max bytes of what is added.
 type Tail struct {
 	Max  int
 	text []byte
@@ -105,14 +115,17 @@ type Tail struct {
 }
 
 // Add adds a line.
-func (t *Tail) Add(line string) {
-	t.text = append(append(t.text, line...), '\n')
+func (t *Tail) Add(line string) { t.Append([]byte(line + "\n")) }
+
+// Append adds bytes.
+func (t *Tail) Append(part []byte) {
+	t.text = append(t.text, part...)
 	if over := len(t.text) - t.Max; over > 0 {
 		t.text, t.cut = append(t.text[:0], t.text[over:]...), true
 	}
 }
 
-// Reset forgets all lines.
+// Reset forgets all.
 func (t *Tail) Reset() { t.text, t.cut = t.text[:0], false }
 
 // String returns what is kept, as valid UTF-8.

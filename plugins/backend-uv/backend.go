@@ -152,7 +152,7 @@ func (b *Backend) begin(ctx context.Context, keep int, found sandbox.Cgroups) er
 		b.slots.warm(base, keep-1)
 	}
 	if err := b.closeEnvironments(); err != nil {
-		return executor.FieldErrorf(executor.Invalid, "cache_dir", "%v", err)
+		return executor.FieldErrorf(executor.Invalid, "backends."+b.name+".cache_dir", "%v", err)
 	}
 	b.equip(b.slots.ids)
 	b.builder = newBuilder(base, b)

@@ -5,11 +5,11 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/requirements"
 	"github.com/python-executor/python-executor/core/runner"
 	"github.com/python-executor/python-executor/core/runner/protocol"
 )
@@ -20,7 +20,7 @@ func (b *Backend) prepareSession(ctx context.Context, s *session, asked executor
 		if strings.TrimSpace(command) == "" {
 			continue
 		}
-		said := &saidSink{}
+		said := &saidSink{last: requirements.Tail{Max: maxSaid}}
 		job := executor.Job{
 			ID: fmt.Sprintf("%s-pre-%d", asked.ID, n), Owner: asked.Owner, Limits: asked.Limits,
 			Spec: executor.Spec{Session: asked.ID, Command: []string{"/bin/sh", "-c", command}},
@@ -41,12 +41,8 @@ func (b *Backend) prepareSession(ctx context.Context, s *session, asked executor
 		case result.Signal != "":
 			how = "was ended by " + result.Signal
 		}
-		message := fmt.Sprintf("[%d] %q %s", n, command, how)
-		if text := strings.TrimRight(strings.ToValidUTF8(string(said.last), "\uFFFD"), "\n"); text != "" {
-			message += ":\n" + text
-		}
-		f := backend.AsUser(&executor.Failure{Field: "pre_commands", Message: message})
-		return executor.FieldErrorf(executor.Invalid, "pre_commands", "%s", f.Message)
+		f := backend.AsUser(requirements.CommandFailure(executor.Invalid, requirements.CommandName(n, command), how, &said.last))
+		return executor.FieldErrorf(f.Code, f.Field, "%s", strings.TrimPrefix(f.Message, f.Field))
 	}
 	return nil
 }
@@ -55,13 +51,12 @@ func (b *Backend) prepareSession(ctx context.Context, s *session, asked executor
 const maxSaid = 16 << 10
 
 // saidSink keeps the last output.
-type saidSink struct{ last []byte }
+type saidSink struct{ last requirements.Tail }
 
 // Emit implements executor.Sink.
 func (s *saidSink) Emit(e executor.Event) error {
 	if o, ok := e.Body.(executor.Output); ok {
-		s.last = append(s.last, o.Data...)
-		s.last = slices.Clone(s.last[max(0, len(s.last)-maxSaid):])
+		s.last.Append(o.Data)
 	}
 	return nil
 }

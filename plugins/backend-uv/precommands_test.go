@@ -50,6 +50,22 @@ func TestAPreCommandThatFailsIsAResultWithItsOutput(t *testing.T) {
 	}
 }
 
+// A command may go on after one of its processes was killed for its memory. That is no end of the command, nor of the program.
+func TestWhatPreCommandsTolerateIsNotTheProgramsEnd(t *testing.T) {
+	b := openBackend(t, nil)
+	if !b.can.Memory {
+		t.Skip("SKIPPED, nothing bounds memory here")
+	}
+	for code, want := range map[string]executor.Status{"print(1)": executor.StatusSucceeded, "raise SystemExit(3)": executor.StatusFailed} {
+		asked := job(executor.Spec{Code: code, PreCommands: []string{"python3 -c 'import mmap; mmap.mmap(-1, 1 << 30, flags=0x8022)' || true", "true"}})
+		asked.Limits.MemoryBytes = 128 << 20
+		result, err := b.Run(t.Context(), asked, &journal{})
+		if err != nil || result.Status != want || result.Failure != nil {
+			t.Errorf("%s: %+v, %v, want %s", code, result, err, want)
+		}
+	}
+}
+
 func TestPreCommandsOfASessionPrepareItsFolder(t *testing.T) {
 	b := openBackend(t, nil)
 	s := asked("ctx-pre", executor.Spec{PreCommands: []string{"echo made > made", "id -u > who; pwd > where"}})

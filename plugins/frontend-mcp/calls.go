@@ -2,7 +2,6 @@ package mcpfrontend
 
 import (
 	"fmt"
-	"slices"
 	"sync"
 
 	"github.com/python-executor/python-executor/core/auth"
@@ -20,7 +19,7 @@ type callSlots struct {
 
 func newCallSlots(tokens []auth.Token) *callSlots {
 	s := &callSlots{own: map[string]int{}}
-	if slices.ContainsFunc(tokens, func(t auth.Token) bool { return t.Owner != tokens[0].Owner }) {
+	if auth.SeveralOwners(tokens) {
 		s.perOwner = maxCalls / 2
 	}
 	return s

@@ -337,6 +337,7 @@ func (x *execution) runProgram(p *sandbox.Program) error {
 	carried := x.carry(pipes, p.Notice, func() { r.Soon(got.PIDFD) })
 	s := sandbox.NewSampler(x.group, got.PID, got.At, x.start.SampleInterval)
 	x.group.Bound = x.agent.Bound(x.group, x.folder, x.start.Limits)
+	before := x.killsBefore()
 	end, reason := x.supervise(got.At, r, s)
 	x.group.Bound.End()
 	x.setPID(0, -1)
@@ -353,7 +354,7 @@ func (x *execution) runProgram(p *sandbox.Program) error {
 	}
 	carried.finish()
 	x.res.Phases.Run = time.Since(got.At)
-	x.verdict(end, reason, x.group.OOMKills() > 0, x.group.Bound.Full())
+	x.verdict(end, reason, x.group.OOMKills() > before, x.group.Bound.Full())
 	x.account(r, s)
 	if end.Lost != nil && reason == executor.StatusUnknown {
 		return sandbox.Failed(executor.Internal, executor.PhaseRun, "%v", end.Lost)

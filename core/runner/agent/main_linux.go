@@ -138,7 +138,7 @@ func settle(inside *sandbox.Container) error {
 		return fmt.Errorf("subreaper: %w", err)
 	}
 	if inside == nil {
-		usualOOMScore() // before this process cannot open its own files in /proc any more
+		usualOOMScore("/proc/self/oom_score_adj") // before this process cannot open its own files in /proc any more
 	}
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("not dumpable: %w", err)
@@ -176,11 +176,10 @@ func limitFiles(inContainer bool) error {
 
 // usualOOMScore takes away the protection that a server may have from its service manager (OOMScoreAdjust=). Programs would inherit it: the
 // kernel would kill the host's processes before them, and with -1000 it could not end a program whose memory is full.
-func usualOOMScore() {
-	const name = "/proc/self/oom_score_adj"
+func usualOOMScore(name string) {
 	raw, err := os.ReadFile(name)
 	if n, convErr := strconv.Atoi(strings.TrimSpace(string(raw))); err == nil && convErr == nil && n < 0 {
-		_ = os.WriteFile(name, []byte("0"), 0) // anybody may raise it
+		_ = os.WriteFile(name, []byte("0"), 0) // the file exists, and anybody may raise a score
 	}
 }
 

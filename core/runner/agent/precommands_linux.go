@@ -3,7 +3,9 @@ package agent
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -48,37 +50,46 @@ func (x *execution) runPreCommand(n int, command string, began time.Time) error 
 	if err := x.startError(p, pipes, got); err != nil {
 		return err
 	}
-	said := read(x.agent, pipes.Stdout, pipes.Stderr)
+	said := x.hear(pipes.Stdout, pipes.Stderr)
 	x.setPID(got.PID, got.PIDFD)
 	r := sandbox.NewReaper(x.agent.Sandbox, got.PID)
 	if got.PIDFD >= 0 {
 		defer unix.Close(got.PIDFD) //nolint:errcheck // nothing was written
 	}
 	x.group.Bound = x.agent.Bound(x.group, x.folder, x.start.Limits)
+	before := x.killsBefore()
 	end, reason := x.supervise(began, r, sandbox.NewSampler(x.group, got.PID, got.At, 0))
 	x.group.Bound.End()
 	x.setPID(0, -1)
 	x.finish(r, end)
 	x.dieIfStuck()
-	output := said.text()
+	output := said()
 	how := ending(end.Status)
 	switch {
 	case x.isCancelled():
 		return protocol.ErrCancelled
 	case reason == executor.StatusTimedOut:
 		how = "was stopped at the timeout of " + x.start.Limits.Timeout.String()
-	case x.group.Bound.Full():
-		how = protocol.DiskFull(x.start.Limits.DiskBytes).Message
-	case x.group.OOMKills() > 0:
-		how = protocol.OutOfMemory(x.start.Limits.MemoryBytes).Message
 	case how == "":
 		return nil
+	case x.group.Bound.Full():
+		how = protocol.DiskFull(x.start.Limits.DiskBytes).Message
+	case x.group.OOMKills() > before:
+		how = protocol.OutOfMemory(x.start.Limits.MemoryBytes).Message
 	}
 	message := fmt.Sprintf("pre_commands[%d] %q %s", n, command, how)
 	if output != "" {
 		message += ":\n" + output
 	}
 	return &sandbox.Failure{Failure: executor.Failure{Code: executor.Invalid, Phase: executor.PhasePrepare, Field: "pre_commands", Message: message}}
+}
+
+// killsBefore is how many processes of PreCommands were killed for their memory by now. A command may go on after such an end.
+func (x *execution) killsBefore() int64 {
+	if len(x.start.PreCommands) == 0 {
+		return 0
+	}
+	return x.group.OOMKills()
 }
 
 // ending says how a command failed; empty: it has not.
@@ -95,58 +106,32 @@ func ending(ws syscall.WaitStatus) string {
 // maxPreOutput bounds the output of a command that its failure repeats: the last bytes.
 const maxPreOutput = 16 << 10
 
-// spoken is what a command writes to both streams.
-type spoken struct {
-	files []*os.File
-	parts chan []byte
-	ended chan struct{}
-	kept  chan struct{} // closed when last is whole
-	last  []byte
-}
-
-// read reads the streams until they end.
-func read(a *agent, streams ...*os.File) *spoken {
-	s := &spoken{files: streams, parts: make(chan []byte), ended: make(chan struct{}), kept: make(chan struct{})}
+// hear reads the streams of a command until they end. The returned function waits for that and returns the last output. No process that could
+// write is alive then.
+func (x *execution) hear(streams ...*os.File) (text func() string) {
+	var (
+		readers sync.WaitGroup
+		mu      sync.Mutex
+		last    []byte
+	)
 	for _, f := range streams {
-		a.Go(func() {
-			defer func() { s.ended <- struct{}{} }()
+		readers.Go(func() {
+			defer f.Close() //nolint:errcheck // read only
+			part := make([]byte, 4<<10)
 			for {
-				part := make([]byte, 4<<10)
 				n, err := f.Read(part)
-				if n > 0 {
-					s.parts <- part[:n]
-				}
+				mu.Lock()
+				last = append(last, part[:n]...)
+				last = slices.Delete(last, 0, max(0, len(last)-maxPreOutput))
+				mu.Unlock()
 				if err != nil {
 					return
 				}
 			}
 		})
 	}
-	a.Go(s.keep)
-	return s
-}
-
-// keep keeps the last bytes until all streams have ended.
-func (s *spoken) keep() {
-	for open := len(s.files); open > 0; {
-		select {
-		case part := <-s.parts:
-			s.last = append(s.last, part...)
-			if over := len(s.last) - maxPreOutput; over > 0 {
-				s.last = append(s.last[:0], s.last[over:]...)
-			}
-		case <-s.ended:
-			open--
-		}
+	return func() string {
+		readers.Wait()
+		return strings.TrimRight(strings.ToValidUTF8(string(last), "\uFFFD"), "\n")
 	}
-	close(s.kept)
-}
-
-// text returns the output as text. No process that could write is alive.
-func (s *spoken) text() string {
-	<-s.kept
-	for _, f := range s.files {
-		_ = f.Close()
-	}
-	return strings.TrimRight(strings.ToValidUTF8(string(s.last), "\uFFFD"), "\n")
 }

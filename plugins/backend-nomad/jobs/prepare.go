@@ -30,7 +30,7 @@ func (p preparation) needed() bool { return len(p.commands) > 0 || len(p.lines) 
 func (b *Backend) preparation(spec executor.Spec) (preparation, *executor.Failure) {
 	lines, err := requirements.Normalise(spec.Requirements, requirements.Options{
 		AllowBuilds: b.config.Prepare.AllowBuilds, Setting: "backends." + b.name + ".job.prepare.allow_builds",
-		CheckURL: b.fetches().CheckURL,
+		CheckURL: func(address string) error { return b.fetches().CheckURL(address) }, // which reads the settings of this host
 	})
 	if err != nil {
 		return preparation{}, requirements.Refused(err)
@@ -53,7 +53,7 @@ func (b *Backend) prepareFiles(j executor.Job, p preparation) ([]inputFile, erro
 	variables, bundle := b.sources()
 	want := job.Prepare{
 		ExecutionID: j.ID, Config: job.DefaultConfig(), Folder: preparedFolder, Commands: p.commands, CommandEnv: proxies(variables),
-		Requirements: p.lines, AllowBuilds: b.config.Prepare.AllowBuilds, InstallEnv: variables, Sources: b.fetches().Sources, Closed: fetchproxy.Closed(), PythonVersion: j.Spec.PythonVersion,
+		Requirements: p.lines, AllowBuilds: b.config.Prepare.AllowBuilds, InstallEnv: variables, Sources: fetchSources(variables), Closed: fetchproxy.Closed(), PythonVersion: j.Spec.PythonVersion,
 		Limits: b.prepareLimits(j.Limits), Network: true, Protect: protected,
 	}
 	raw, err := json.Marshal(want)
@@ -74,7 +74,11 @@ func (b *Backend) prepareFiles(j executor.Job, p preparation) ([]inputFile, erro
 // fetches says what installations may fetch from.
 func (b *Backend) fetches() fetchproxy.Policy {
 	variables, _ := b.sources()
-	return fetchproxy.Policy{Sources: fetchproxy.Sources(requirements.Places(variables)...)}
+	return fetchproxy.Policy{Sources: fetchSources(variables)}
+}
+
+func fetchSources(variables map[string]string) []string {
+	return fetchproxy.Sources(requirements.Places(variables)...)
 }
 
 // proxyVariables are the variables that commands get, too.
