@@ -46,6 +46,7 @@ class Fetches(http.server.BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.0"
     refused = []
+    troubles = {}  # the errors of sources that have not answered since
 
     def log_message(self, *args):
         pass
@@ -126,8 +127,7 @@ class Fetches(http.server.BaseHTTPRequestHandler):
         self.send_error(403)
 
     def fail(self, endpoint, error):
-        if endpoint in sources:  # clients do not show why
-            print("%s: %s" % (endpoint, error), file=sys.stderr, flush=True)
+        Fetches.troubles[endpoint] = error
         self.send_error(502)
 
     def do_CONNECT(self):
@@ -138,6 +138,7 @@ class Fetches(http.server.BaseHTTPRequestHandler):
             return self.refuse(endpoint)
         except OSError as e:
             return self.fail(endpoint, e)
+        Fetches.troubles.pop(endpoint, None)
         self.send_response(200)
         self.end_headers()
         self.wfile.flush()
@@ -165,6 +166,7 @@ class Fetches(http.server.BaseHTTPRequestHandler):
             answer = ask.getresponse()
         except (OSError, http.client.HTTPException) as e:
             return self.fail(endpoint, e)
+        Fetches.troubles.pop(endpoint, None)
         self.send_response_only(answer.status, answer.reason)
         for k, v in answer.getheaders():
             if k.lower() not in ("transfer-encoding", "connection"):
@@ -272,6 +274,9 @@ else:
 if not job["allow_builds"]:
     argv += ["--only-binary", ":all:"]
 if run(*argv) != 0:
+    for endpoint, error in list(Fetches.troubles.items()):  # clients do not show why
+        if endpoint in sources:
+            print("%s: %s" % (endpoint, error), file=sys.stderr, flush=True)
     end(failed="install", refused=Fetches.refused[0] if Fetches.refused else "")
 
 packages = sorted({

@@ -18,17 +18,23 @@ import (
 	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
-// installer is a uv that fetches each line of the requirements with Python's own client, which obeys the variables of proxies.
+// installer is a uv that fetches each line of the requirements with Python's own client, which obeys the variables of proxies. It asks twice
+// where a proxy says that it has got no answer.
 const installer = `#!/usr/bin/env python3
-import os, ssl, sys, urllib.request
+import os, ssl, sys, urllib.error, urllib.request
 if sys.argv[1] == "--version": print("uv 9 (a test)")
 elif sys.argv[1] == "venv":
     os.makedirs(sys.argv[-1] + "/bin")
     os.symlink(sys.executable, sys.argv[-1] + "/bin/python")
 else:
     for line in open(sys.argv[sys.argv.index("-r") + 1]):
-        context = ssl._create_unverified_context()
-        print("got", urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), urllib.request.ProxyHandler()).open(line.strip()).read().decode(), file=sys.stderr)
+        opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=ssl._create_unverified_context()), urllib.request.ProxyHandler())
+        try:
+            got = opener.open(line.strip())
+        except urllib.error.HTTPError as e:
+            if e.code != 502: raise
+            got = opener.open(line.strip())
+        print("got", got.read().decode(), file=sys.stderr)
 `
 
 // drive runs the Driver. 127.0.0.2 stands for a public address in it.
@@ -194,5 +200,26 @@ func TestTheDriverUsesTheProxyOfItsVariables(t *testing.T) {
 	proxied["NO_PROXY"] = "127.0.0.1"
 	if _, said := drive(t, proxied, []string{index}, "http://"+index+"/x"); !strings.Contains(said, "got direct\n") {
 		t.Error(said)
+	}
+}
+
+// TestTheDriverSaysWhyASourceWasOutOfReach: only if it has not answered since, because what it answered then is the reason.
+func TestTheDriverSaysWhyASourceWasOutOfReach(t *testing.T) {
+	t.Parallel()
+	_, err := exec.LookPath("python3")
+	needtest.Need(t, err == nil, "python3", "the Driver is a Python program")
+	const why = "Remote end closed connection"
+	for lost, want := range map[int64]bool{1: false, 2: true} {
+		var requests atomic.Int64
+		index, _ := place(t, "127.0.0.1:0", false, func(w http.ResponseWriter, r *http.Request) {
+			if requests.Add(1) <= lost {
+				panic(http.ErrAbortHandler)
+			}
+			http.NotFound(w, r)
+		})
+		outcome, said := drive(t, nil, []string{index}, "http://"+index+"/none")
+		if outcome.Failed != "install" || strings.Contains(said, index+": "+why) != want || requests.Load() != 2 {
+			t.Errorf("%d lost answers: %d requests, %+v\n%s", lost, requests.Load(), outcome, said)
+		}
 	}
 }

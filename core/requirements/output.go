@@ -87,15 +87,19 @@ func (s *Steps) Line(line string) {
 	s.Notify(e)
 }
 
-// Clean removes the path of folder, credentials and lines that do not help a user from the output of uv or pip. The first
-// warning about a connection stays: only there does pip say that the index is out of reach.
+// lastRetry is in pip's warning before its last attempt. Nothing says whether an attempt succeeded, so those with attempts left say nothing
+// about the index, and only this one says that it is out of reach.
+const lastRetry = "Retry(total=0,"
+
+// Clean removes the path of folder, credentials and lines that do not help a user from the output of uv or pip. Of pip's warnings about
+// connections the first one before a last attempt stays.
 func Clean(said, folder string) string {
 	var kept []string
 	retried := false
 	for line := range strings.SplitSeq(WithoutCredentials(strings.ReplaceAll(said, folder+"/", "")), "\n") {
 		line = strings.TrimRight(line, " \t\r")
 		if strings.HasPrefix(line, "WARNING: Retrying") {
-			if retried {
+			if retried || !strings.Contains(line, lastRetry) {
 				continue
 			}
 			retried = true

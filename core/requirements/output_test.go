@@ -52,9 +52,16 @@ func TestLongLinesAreSplitAndBadBytesReplaced(t *testing.T) {
 
 func TestWhatUsersSeeOfAToolsOutput(t *testing.T) {
 	t.Parallel()
-	said := "Using Python 3.12\nWARNING: Retrying a\nWARNING: Retrying b\nerror: /tmp/x/requirements.txt \r\n\nwarning: slow\nhttps://u:p@h/simple\n"
-	if got, want := Clean(said, "/tmp/x"), "WARNING: Retrying a\nerror: requirements.txt\nhttps://h/simple"; got != want {
-		t.Errorf("got %q, want %q", got, want)
+	lost := func(left int) string {
+		return fmt.Sprintf("WARNING: Retrying (Retry(total=%d, connect=None)) after connection broken by 'Read timed out.'", left)
+	}
+	answered := "Using Python 3.12\n" + lost(4) + "\n" + lost(3) + "\nerror: /tmp/x/requirements.txt \r\n\nwarning: slow\nhttps://u:p@h/simple\n"
+	if got, want := Clean(answered, "/tmp/x"), "error: requirements.txt\nhttps://h/simple"; got != want {
+		t.Errorf("after an answer: got %q, want %q", got, want)
+	}
+	silent := lost(1) + "\n" + lost(0) + "\n" + lost(0) + "\nERROR: none\n"
+	if got, want := Clean(silent, "/tmp/x"), lost(0)+"\nERROR: none"; got != want || Classify(got).Code != executor.Unavailable {
+		t.Errorf("without an answer: got %q (%s), want %q (unavailable)", got, Classify(got).Code, want)
 	}
 }
 

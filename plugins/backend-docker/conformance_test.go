@@ -26,12 +26,13 @@ const processInstance = "test"
 func TestConformance(t *testing.T) {
 	index := newWheelhouse(t)
 	index.probe()
-	options := section(t, map[string]any{
-		"silence_seconds": 20, "pool": map[string]any{"min_idle": 1, "sessions": 1}, "images": []string{"pyexec-test"}, "prepare": map[string]any{"index_url": index.url(t)},
-	})
+	set := map[string]any{"pool": map[string]any{"min_idle": 1, "sessions": 1}, "images": []string{"pyexec-test"}, "prepare": map[string]any{"index_url": index.url(t)}}
+	direct := section(t, set)
+	set["silence_seconds"] = 20 // a killed plugin leaves its containers to end by their silence
+	options := section(t, set)
 	t.Cleanup(func() { nothingLeft(t, processInstance, options) })
 	forgetPrepared(t, openBackend(t, nil))
-	backendtest.RunShares(t, shares, backendtest.AroundTheRunner(), func(t *testing.T) backendtest.Harness { return harness(t, options) })
+	backendtest.RunShares(t, shares, backendtest.AroundTheRunner(), func(t *testing.T) backendtest.Harness { return harness(t, direct) })
 	h := harness(t, options, processInstance)
 	h.Process = func(t *testing.T) *plugintest.Plugin { return plugintest.Process(t, "docker", options) }
 	h.Lanes = []backendtest.LaneRules{backendtest.SecondWire, backendtest.SecondProcess}

@@ -38,6 +38,7 @@ func TestMain(m *testing.M) {
 type leaving struct{ m *testing.M }
 
 func (l leaving) Run() int {
+	_ = os.Setenv("UV_HTTP_TIMEOUT", "600") // pip gives an index 15 s, which a busy machine may need
 	code := l.m.Run()
 	if err := forgetAllPrepared(); err != nil {
 		fmt.Fprintln(os.Stderr, "remove prepared images:", err)
@@ -96,7 +97,7 @@ func section(t testing.TB, more map[string]any) json.RawMessage {
 	}
 	image := dockertest.Python(t)
 	set := map[string]any{
-		"host": dockertest.Host(t), "default_image": image, "images": []string{"*", "*/*", "*/*/*", "127.0.0.1:*/**"}, runnerKey: runner, "silence_seconds": 10,
+		"host": dockertest.Host(t), "default_image": image, "images": []string{"*", "*/*", "*/*/*", "127.0.0.1:*/**"}, runnerKey: runner, "silence_seconds": 600,
 		"pool": map[string]any{"min_idle": 0, "sessions": 0}, // a container costs half a second of a processor
 	}
 	for k, v := range more {

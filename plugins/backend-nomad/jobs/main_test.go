@@ -38,6 +38,7 @@ func TestMain(m *testing.M) {
 type leaving struct{ m *testing.M }
 
 func (l leaving) Run() int {
+	_ = os.Setenv("UV_HTTP_TIMEOUT", "600") // pip gives an index 15 s, which a busy machine may need
 	code := l.m.Run()
 	if err := os.RemoveAll(runnerDir); err != nil { // the path is empty if no runner was built
 		fmt.Fprintln(os.Stderr, "remove the runner:", err)
