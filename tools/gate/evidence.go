@@ -74,7 +74,8 @@ func (r *runner) repeat(ctx context.Context, p Part, name string, failed []Failu
 		return fmt.Errorf("find %s: %w", name, err)
 	}
 	try := func(bound context.Context, says io.Writer, args ...string) error {
-		again := exec.Command(binary, append(args, "-test.count=1")...)
+		command := p.apart(r.root, append(append([]string{binary}, args...), "-test.count=1"))
+		again := exec.Command(command[0], command[1:]...)
 		again.Dir, again.Env = strings.TrimSpace(string(folder)), r.environ(p)
 		again.Stdout, again.Stderr = says, says
 		return runGroup(bound, again)

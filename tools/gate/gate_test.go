@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -37,9 +38,17 @@ var tables = map[string][]Part{
 	// Every second run of its test fails, beginning with the first.
 	"flaky": {{Name: "flaky", Tier: Gate, Dir: "m", Test: []string{"."}, Env: []string{"GOWORK=off"}, Seconds: 1}},
 	// Its test fails after another one only.
-	"victim":  {{Name: "victim", Tier: Gate, Dir: "m", Test: []string{"./victim"}, Env: []string{"GOWORK=off"}, Seconds: 1}},
+	"victim": {{Name: "victim", Tier: Gate, Dir: "m", Test: []string{"./victim"}, Env: []string{"GOWORK=off"}, Seconds: 1}},
+	// Each waits for the other one.
+	"apart": {
+		{Name: "a", Tier: Gate, Command: []string{"sh", "-c", meets}, Env: []string{"ME=a", "OTHER=b"}, Uses: "uids:1", Apart: true, Seconds: 1},
+		{Name: "b", Tier: Gate, Command: []string{"sh", "-c", meets}, Env: []string{"ME=b", "OTHER=a"}, Uses: "uids:1", Apart: true, Seconds: 1},
+	},
 	"missing": {{Name: "missing", Tier: Gate, Command: []string{"/no/such/program"}, Seconds: 1}},
 }
+
+// meets is a shell script that waits for another one, and fails if it sees processes or files of this machine.
+const meets = `touch $ME; until [ -e $OTHER ]; do sleep 0.05; done; [ $$ -lt 100 ] && [ -z "$(ls -A /dev/shm)$(ls -A /var/tmp)" ] && echo $ME is apart`
 
 const flaky = `package m
 
@@ -86,11 +95,15 @@ func TestMain(m *testing.M) {
 func gateWith(t *testing.T, table string) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
 	dir := t.TempDir()
-	for name, text := range map[string]string{"tools/gate/go.mod": "", "m/go.mod": "module m\n\ngo 1.26\n", "m/m_test.go": flaky, "m/victim/victim_test.go": victim} {
+	apart, err := os.ReadFile("../apart.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"tools/gate/go.mod": "", "tools/apart.sh": string(apart), "m/go.mod": "module m\n\ngo 1.26\n", "m/m_test.go": flaky, "m/victim/victim_test.go": victim} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -113,14 +126,19 @@ func TestGateIsRedIfAPartIs(t *testing.T) {
 		"serves not": {1, []string{"no luck\n", "it ended before it was ready", "not run\n", "FAILED: server\n"}},
 		"flaky": {1, []string{
 			"it was the turn", "evidence: m TestFlaky/deep alone: 10 of 20 runs failed\n", "evidence: m TestFlaky/deep beside 1 busy loops: 10 of 20 runs failed\n",
-			"evidence: m TestFlaky/deep in its whole package: 1 of 3 runs failed\n", "FAILED: flaky\n        m TestFlaky/deep\n",
+			"evidence: m TestFlaky/deep in its whole package: 1 of 3 runs failed\n", "FAILED: flaky\n        m TestFlaky/deep\n            ", ": it was the turn",
 		}},
 		"victim": {1, []string{
 			"evidence: m/victim TestVictim alone: 0 of 20 runs failed\n", "evidence: m/victim TestVictim beside 1 busy loops: 0 of 20 runs failed\n",
 			"evidence: m/victim TestVictim in its whole package: 3 of 3 runs failed\n",
 		}},
+		"apart":   {0, []string{"a is apart\n", "b is apart\n"}},
 		"missing": {1, []string{"no such file", "FAILED: missing\n"}},
 	} {
+		if table == "apart" && os.Geteuid() != 0 {
+			t.Log("apart: only root can")
+			continue
+		}
 		cmd, out := gateWith(t, table)
 		cmd.Env = append(cmd.Env, "LOOPS=1")
 		_ = cmd.Run()
@@ -149,7 +167,8 @@ func TestWhatAPartLeavesRunningEnds(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	mustBeGone(t, pid)
-	if !strings.Contains(out.String(), "which a part left running: sleep 1000") {
+	// It may not have become sleep yet.
+	if !regexp.MustCompile(fmt.Sprintf(`ending process %d, which a part left running: (sh|setsid|sleep) `, pid)).MatchString(out.String()) {
 		t.Errorf("it does not say so:\n%s", out)
 	}
 }

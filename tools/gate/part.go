@@ -35,6 +35,9 @@ type Part struct {
 	Env []string
 	// Uses names resources, such as "cpu:100 uids:1". The unit of cpu is one hundredth of a processor.
 	Uses string
+	// Apart parts have processes, IPC and folders for temporary files of their own where root runs gate (tools/apart.sh). Then they
+	// need no uids that others do not use.
+	Apart bool
 	// After names the parts that must have passed before.
 	After []string
 	// Seconds is what the part takes on two quiet processors. It decides the order only.
@@ -64,7 +67,18 @@ func (p Part) resources() (map[string]int, error) {
 		}
 		all[name] = n
 	}
+	if p.Apart && os.Geteuid() == 0 {
+		delete(all, "uids")
+	}
 	return all, nil
+}
+
+// apart wraps a command of an Apart part.
+func (p Part) apart(root string, command []string) []string {
+	if !p.Apart {
+		return command
+	}
+	return append([]string{filepath.Join(root, "tools", "apart.sh")}, command...)
 }
 
 // command is what gate starts.

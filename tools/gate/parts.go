@@ -31,9 +31,9 @@ var parts = []Part{
 	// One Docker daemon and one cluster of Nomad for all parts, where this machine can run them.
 	{Name: "daemons", Tier: Gate, Command: []string{"sh", "-c", daemons}, Serves: true, Uses: "cpu:50", After: []string{"nomad"}, Seconds: 10, Inputs: agentTools},
 
-	// The parts that run programs under other uids, or look at the whole machine, run one after another.
-	{Name: "runner", Tier: Gate, Dir: "core", Test: []string{"-race", "./runner"}, Uses: "uids:1 cpu:60", After: afterBuild, Seconds: 400, Real: true},
-	{Name: "backend-uv", Tier: Gate, Dir: "plugins/backend-uv", Test: []string{"-tags=embedrunner", "./..."}, Uses: "uids:1 cpu:60", After: afterBuild, Seconds: 250, Real: true, Builds: product},
+	// The parts that run programs under other uids, or look at the whole machine, are apart or run one after another.
+	{Name: "runner", Tier: Gate, Dir: "core", Test: []string{"-race", "./runner"}, Uses: "uids:1 cpu:60", Apart: true, After: afterBuild, Seconds: 400, Real: true},
+	{Name: "backend-uv", Tier: Gate, Dir: "plugins/backend-uv", Test: []string{"-tags=embedrunner", "./..."}, Uses: "uids:1 cpu:60", Apart: true, After: afterBuild, Seconds: 250, Real: true, Builds: product},
 	{Name: "backend-docker", Tier: Gate, Dir: "plugins/backend-docker", Test: []string{"./..."}, Uses: "docker:1 cpu:45", After: afterDaemons, Seconds: 380, Real: true, Builds: product, Inputs: agentTools},
 	{Name: "end-to-end", Tier: Gate, Dir: "tests", Test: []string{"./..."}, Uses: "uids:1 docker:1 nomad:1 cpu:50", After: afterAgents, Seconds: 250, Real: true, Builds: product, Inputs: endToEnd},
 	{Name: "backend-nomad", Tier: Gate, Dir: "plugins/backend-nomad", Test: []string{"./..."}, Uses: "nomad:1 cpu:35", After: afterAgents, Seconds: 200, Real: true, Builds: product, Inputs: agentTools},
@@ -53,8 +53,8 @@ var parts = []Part{
 
 	// The long parts. Each is the part of the gate of the same name, whole: with what needtest.Long leaves out of the gate, with the
 	// race detector, and with the floors of coverage.
-	{Name: "long-runner", Tier: Long, Dir: "core", Test: []string{"-race", "-cover", "-coverpkg=./runner/...", "./runner"}, Uses: "uids:1 cpu:80", After: afterBuild, Seconds: 300, Floors: true, Inputs: floors},
-	{Name: "long-uv", Tier: Long, Dir: "plugins/backend-uv", Test: []string{"-race", "-cover", "-tags=embedrunner", "./..."}, Uses: "uids:1 cpu:80", After: afterBuild, Seconds: 600, Floors: true, Builds: product, Inputs: floors},
+	{Name: "long-runner", Tier: Long, Dir: "core", Test: []string{"-race", "-cover", "-coverpkg=./runner/...", "./runner"}, Uses: "uids:1 cpu:80", Apart: true, After: afterBuild, Seconds: 300, Floors: true, Inputs: floors},
+	{Name: "long-uv", Tier: Long, Dir: "plugins/backend-uv", Test: []string{"-race", "-cover", "-tags=embedrunner", "./..."}, Uses: "uids:1 cpu:80", Apart: true, After: afterBuild, Seconds: 600, Floors: true, Builds: product, Inputs: floors},
 	{Name: "long-docker", Tier: Long, Dir: "plugins/backend-docker", Test: []string{"-race", "-cover", "./..."}, Uses: "uids:1 docker:1 cpu:50", After: afterDaemons, Seconds: 600, Floors: true, Builds: product, Inputs: concat(floors, agentTools)},
 	{Name: "long-nomad", Tier: Long, Dir: "plugins/backend-nomad", Test: []string{"-race", "-cover", "./..."}, Uses: "nomad:1 cpu:60", After: afterAgents, Seconds: 400, Floors: true, Builds: product, Inputs: concat(floors, agentTools)},
 	{Name: "long-end-to-end", Tier: Long, Dir: "tests", Test: []string{"./..."}, Uses: "uids:1 docker:1 nomad:1 cpu:50", After: afterAgents, Seconds: 800, Builds: product, Inputs: endToEnd},
@@ -65,7 +65,7 @@ var parts = []Part{
 	{Name: "long-sdk-go", Tier: Long, Dir: "sdk/go", Test: []string{"-race", "-cover", "./..."}, Uses: "cpu:100", After: afterBuild, Seconds: 40, Floors: true, Inputs: concat(floors, wireData)},
 	{Name: "long-cli", Tier: Long, Dir: "cli", Test: []string{"-race", "-cover", "./..."}, Uses: "cpu:100", After: afterBuild, Seconds: 100, Floors: true, Inputs: concat(floors, cliFiles)},
 	{Name: "pythons", Tier: Long, Command: []string{"tools/sdk-python.sh", "all"}, Uses: "cpu:100", After: afterBuild, Seconds: 600, Builds: product, Inputs: sdkPython},
-	{Name: "fidelity", Tier: Long, Dir: "core", Test: []string{"-run=^TestProgramsRunAsUnderPlainPython$", "./runner"}, Uses: "uids:1 cpu:150", After: afterBuild, Seconds: 300},
+	{Name: "fidelity", Tier: Long, Dir: "core", Test: []string{"-run=^TestProgramsRunAsUnderPlainPython$", "./runner"}, Uses: "uids:1 cpu:150", Apart: true, After: afterBuild, Seconds: 300},
 	{Name: "v2", Tier: Long, Command: []string{"tools/v2.sh"}, Uses: "cpu:100", After: afterBuild, Seconds: 1500, Inputs: v2Files},
 	{Name: "platforms", Tier: Long, Command: []string{"tools/lint.sh", "--platforms"}, Uses: "cpu:200", Seconds: 120, Inputs: everyGoFile},
 }

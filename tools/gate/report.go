@@ -39,6 +39,7 @@ type report struct {
 	skipped int // tests that did not run here; those that only long parts run are in long
 	long    int
 	failed  []Failure
+	why     map[Failure]string // the first lines of what a failed test said
 	slow    []timed
 	printed bytes.Buffer // what a reader should see
 }
@@ -50,7 +51,7 @@ type timed struct {
 
 // readReport reads a run. A copy of what it reads goes to raw.
 func readReport(from io.Reader, raw io.Writer) (*report, error) {
-	r := &report{}
+	r := &report{why: map[Failure]string{}}
 	open := map[Failure]*bytes.Buffer{} // what tests that have not ended have said
 	reasons := map[string]int{}
 	lines := bufio.NewReader(from)
@@ -111,6 +112,7 @@ func (r *report) endTest(e event, said *bytes.Buffer, reasons map[string]int) {
 	switch e.Action {
 	case "fail":
 		r.failed = append(r.failed, Failure{e.Package, e.Test})
+		r.why[Failure{e.Package, e.Test}] = firstLines(said.String())
 		r.printed.Write(said.Bytes())
 	case "skip":
 		if top {
@@ -144,6 +146,7 @@ func (r *report) endPackage(e event, said *bytes.Buffer, open map[Failure]*bytes
 		delete(open, key)
 		r.printed.Write(unfinished.Bytes())
 		r.failed = append(r.failed, key)
+		r.why[key] = firstLines(unfinished.String())
 		alone = false
 	}
 	if alone {
@@ -153,6 +156,23 @@ func (r *report) endPackage(e event, said *bytes.Buffer, open map[Failure]*bytes
 	if e.FailedBuild != "" {
 		fmt.Fprintf(&r.printed, "FAIL\t%s [build failed]\n", e.Package)
 	}
+}
+
+// firstLines returns the first lines of what a test logged, indented and shortened.
+func firstLines(said string) string {
+	var b strings.Builder
+	left := 5
+	for line := range strings.Lines(said) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "=== ") || strings.HasPrefix(line, "--- ") {
+			continue
+		}
+		if left--; left < 0 {
+			break
+		}
+		fmt.Fprintf(&b, "            %.300s\n", line)
+	}
+	return b.String()
 }
 
 // skipReason is the last line that a skipped test logged, without the place in the source.

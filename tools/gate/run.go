@@ -77,6 +77,7 @@ func (r *runner) run(ctx context.Context, p Part) Status {
 	if r.wrap != nil && p.Real {
 		command = r.wrap(command)
 	}
+	command = p.apart(r.root, command)
 	file, err := os.Create(r.log(p) + ".json")
 	if err != nil {
 		return r.end(result, nil, err)
@@ -257,7 +258,7 @@ func (r *runner) table(parts []Part, status map[string]Status, all time.Duration
 		fmt.Fprintf(r.out, "FAILED: %s\n", result.Part.Name)
 		if result.Report != nil {
 			for _, f := range leaves(result.Report.failed) {
-				fmt.Fprintf(r.out, "        %s\n", f)
+				fmt.Fprintf(r.out, "        %s\n%s", f, result.Report.why[f])
 			}
 		}
 	}
