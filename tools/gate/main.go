@@ -40,8 +40,6 @@ const usage = `usage: gate COMMAND
 func run() int {
 	_ = os.Unsetenv(supervised) // a part may run gates of its own
 	_ = os.Unsetenv("LOOPS")
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
 	command := ""
 	if len(os.Args) > 1 {
 		command = os.Args[1]
@@ -49,6 +47,8 @@ func run() int {
 	if command == busyCommand {
 		busy()
 	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
 	commands := map[string]func(context.Context, string, []string) error{
 		"check": check, "test": test, "long": long, "load": load, "due": due, "slow": slow, "parts": printParts,
 	}
