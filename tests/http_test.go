@@ -82,7 +82,7 @@ func (s *server) multipart(path string, parts ...part) answer {
 var resultKeys = []string{
 	"execution_id", "status", "exit_code", "signal", "stdout", "stderr", "stdout_base64", "stderr_base64", "stdout_bytes", "stderr_bytes",
 	"stdout_truncated", "stderr_truncated", "created_at", "started_at", "finished_at", "duration_seconds", "cpu_seconds",
-	"peak_memory_bytes", "phases", "backend", "python_version", "resolved_requirements", "artifacts", "error", "attempts",
+	"peak_memory_bytes", "peak_resident_bytes", "phases", "backend", "python_version", "resolved_requirements", "artifacts", "error", "attempts",
 }
 
 func checkKeys(t *testing.T, result map[string]any) {

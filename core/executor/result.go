@@ -73,8 +73,12 @@ type Result struct {
 	CPU time.Duration `json:"cpu"`
 	// PeakMemoryBytes is the highest memory use of all processes of the program together, or of its main process where Info says
 	// so; 0 = unknown.
-	PeakMemoryBytes int64  `json:"peak_memory_bytes"`
-	Phases          Phases `json:"phases"`
+	PeakMemoryBytes int64 `json:"peak_memory_bytes"`
+	// PeakResidentBytes is the highest resident memory (RSS) of the main process, or of a child that it has waited for if that had more, as
+	// getrusage(2) gives it (ru_maxrss): the kernel counts what the process before an execve had, too. Pages that it shares with other
+	// processes count, so it may be more than PeakMemoryBytes. In a Session it is that of the interpreter since its start. 0 = unknown.
+	PeakResidentBytes int64  `json:"peak_resident_bytes,omitzero"`
+	Phases            Phases `json:"phases"`
 	// StdoutBytes and StderrBytes count all bytes written, kept or not.
 	StdoutBytes int64 `json:"stdout_bytes"`
 	StderrBytes int64 `json:"stderr_bytes"`

@@ -49,7 +49,7 @@ func TestSyncAnswersWithTheResult(t *testing.T) {
 	}
 	want := `{"execution_id":"` + testID + `","session_id":null,"status":"succeeded","exit_code":0,"signal":null,"stdout":"hello\n","stderr":"warn\n","stdout_base64":null,"stderr_base64":null,"displays":[],"displays_truncated":false,` +
 		`"stdout_bytes":6,"stderr_bytes":5,"stdout_truncated":false,"stderr_truncated":false,"displays_dropped":0,"session_state":null,"attempts":1,"created_at":"2026-11-21T12:00:00Z","started_at":"2026-11-21T12:00:02Z",` +
-		`"finished_at":"2026-11-21T12:00:05Z","duration_seconds":0.025,"cpu_seconds":0.01,"peak_memory_bytes":9437184,` +
+		`"finished_at":"2026-11-21T12:00:05Z","duration_seconds":0.025,"cpu_seconds":0.01,"peak_memory_bytes":9437184,"peak_resident_bytes":14680064,` +
 		`"phases":{"queue_seconds":0,"prepare_seconds":0,"run_seconds":0,"collect_seconds":0},"backend":"fake","python_version":"3.12.1","start":null,"resolved_requirements":[],"artifacts":[],"error":null}` + "\n"
 	if w.Body.String() != want {
 		t.Fatalf("got\n%s, want\n%s", w.Body, want)

@@ -38,7 +38,7 @@ func TestARunningExecutionHasTheSameShape(t *testing.T) {
 				t.Fatalf("members %v, want %v", keys(m), keys(whole))
 			}
 			phases, _ := m["phases"].(map[string]any)
-			for _, unknown := range []any{m["exit_code"], m["signal"], m["finished_at"], m["duration_seconds"], m["error"], m["artifacts"], m["peak_memory_bytes"], phases["run_seconds"]} {
+			for _, unknown := range []any{m["exit_code"], m["signal"], m["finished_at"], m["duration_seconds"], m["error"], m["artifacts"], m["peak_memory_bytes"], m["peak_resident_bytes"], phases["run_seconds"]} {
 				if unknown != nil {
 					t.Errorf("something is known: %v", m)
 				}

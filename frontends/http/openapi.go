@@ -195,7 +195,8 @@ func exampleResult() pyexec.Execution {
 	return pyexec.Execution{
 		ExecutionID: exampleID, Status: pyexec.StatusSucceeded, ExitCode: new(0), Stdout: "1\n", Displays: []pyexec.DisplayForm{}, StdoutBytes: 2, Attempts: 1,
 		CreatedAt: at, StartedAt: at.Add(4 * time.Millisecond), FinishedAt: at.Add(31 * time.Millisecond), DurationSeconds: new(0.025), CPUSeconds: new(0.019),
-		PeakMemoryBytes: new(int64(9437184)), Phases: pyexec.Phases{QueueSeconds: new(0.0), PrepareSeconds: new(0.004), RunSeconds: new(0.025), CollectSeconds: new(0.001)},
+		PeakMemoryBytes: new(int64(9437184)), PeakResidentBytes: new(int64(14680064)),
+		Phases:  pyexec.Phases{QueueSeconds: new(0.0), PrepareSeconds: new(0.004), RunSeconds: new(0.025), CollectSeconds: new(0.001)},
 		Backend: "uv", PythonVersion: "3.12.1", Start: "fork", ResolvedRequirements: []string{}, Artifacts: []pyexec.Artifact{},
 	}
 }

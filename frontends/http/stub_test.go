@@ -200,7 +200,7 @@ func readSource(s *executor.Source) (string, error) {
 
 // done is a Finished with a program's exit code.
 func done(code int, change ...func(*executor.Result)) executor.Finished {
-	r := executor.Result{Status: executor.StatusSucceeded, ExitCode: &code, Wall: 25 * time.Millisecond, CPU: 10 * time.Millisecond, PeakMemoryBytes: 9 << 20, PythonVersion: "3.12.1"}
+	r := executor.Result{Status: executor.StatusSucceeded, ExitCode: &code, Wall: 25 * time.Millisecond, CPU: 10 * time.Millisecond, PeakMemoryBytes: 9 << 20, PeakResidentBytes: 14 << 20, PythonVersion: "3.12.1"}
 	if code != 0 {
 		r.Status = executor.StatusFailed
 	}

@@ -1,6 +1,7 @@
 package mcpfrontend
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -114,7 +115,7 @@ type benchmarkResult struct {
 	runWithDepsResult
 	WallTimeSeconds float64        `json:"wall_time_seconds"`
 	CPUTimeSeconds  float64        `json:"cpu_time_seconds"`
-	PeakRSSMB       float64        `json:"peak_rss_mb"`
+	PeakRSSMB       float64        `json:"peak_rss_mb" jsonschema:"Highest resident memory of the process (ru_maxrss), in MiB"`
 	MemorySamples   []memorySample `json:"memory_samples"`
 }
 
@@ -256,7 +257,7 @@ func (p *python) benchmark(ctx context.Context, request mcp.CallToolRequest, a b
 		out := benchmarkResult{
 			runWithDepsResult: s.depsResult(o, elapsed),
 			WallTimeSeconds:   o.result.Wall.Seconds(), CPUTimeSeconds: max(0, o.result.CPU.Seconds()),
-			PeakRSSMB: float64(o.result.PeakMemoryBytes) / (1 << 20), MemorySamples: []memorySample{},
+			PeakRSSMB: float64(cmp.Or(o.result.PeakResidentBytes, o.result.PeakMemoryBytes)) / (1 << 20), MemorySamples: []memorySample{},
 		}
 		for _, m := range o.result.MemorySamples {
 			out.MemorySamples = append(out.MemorySamples, memorySample{m.Offset.Seconds(), float64(m.Bytes) / (1 << 20)})

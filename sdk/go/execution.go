@@ -49,6 +49,7 @@ type Execution struct {
 	DurationSeconds      *float64       `json:"duration_seconds" doc:"Time from the start of the program to its end. null if the execution was lost and nobody saw its end."`
 	CPUSeconds           *float64       `json:"cpu_seconds" doc:"User and system time of all processes of the program."`
 	PeakMemoryBytes      *int64         `json:"peak_memory_bytes" doc:"Highest memory use of all processes of the program together."`
+	PeakResidentBytes    *int64         `json:"peak_resident_bytes" doc:"Highest resident memory of the main process, or of a child that it has waited for if that had more (ru_maxrss). Memory that it shares with other processes counts, so it may be more than peak_memory_bytes. In a session: of the interpreter since its start. null if unknown."`
 	Phases               Phases         `json:"phases" doc:"Duration of each phase."`
 	Backend              string         `json:"backend" nullable:"true" doc:"Name of the backend."`
 	PythonVersion        string         `json:"python_version" nullable:"true" doc:"Full version of the interpreter, \"3.12.1\"."`

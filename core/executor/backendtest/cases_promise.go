@@ -20,7 +20,7 @@ func promiseRules() []rule {
 		{"BE-72", "every field of Limits takes effect or is refused by name", limitsWalk},
 		{"BE-73", "a sample interval gives a memory curve, or is refused", memorySamples},
 		{"BE-74", "a refusal names every refused field, and starts nothing", refusalNamesAll},
-		{"BE-75", "times and sizes of a Result are plausible", plausible},
+		{"BE-75", "times and sizes of a Result are plausible; resident memory is what the kernel tells the program", plausible},
 	}
 }
 
@@ -337,5 +337,22 @@ func plausible(c *Case) {
 	}
 	if res.Phases.Run < 400*time.Millisecond {
 		c.Errorf("phase run took %s", res.Phases.Run)
+	}
+	c.plausibleResident()
+}
+
+// plausibleResident compares the resident memory of a Result with what the kernel tells its program.
+func (c *Case) plausibleResident() {
+	r := c.program(Program{
+		Python: "import resource\nb = bytearray(b'x' * (40 << 20))\nprint(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n",
+		Fake:   "alloc 40MB\nprint 49152",
+	}).succeeded()
+	var kib int64
+	if _, err := fmt.Sscan(r.stdout(), &kib); err != nil {
+		c.Errorf("the program printed %q", r.stdout())
+	}
+	const slack = 16 << 20 // the end of an interpreter may need memory, too
+	if peak, want := r.result.PeakResidentBytes, kib<<10; peak != 0 && (peak < want-slack || peak > want+slack) {
+		c.Errorf("resident memory of %d bytes, the program was told of %d", peak, want)
 	}
 }

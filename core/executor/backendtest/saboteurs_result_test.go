@@ -149,6 +149,10 @@ func resultSaboteurs() []saboteur {
 			hook: changeResult(func(_ executor.Job, r *executor.Result) { r.PeakMemoryBytes /= 4096 }),
 		},
 		{
+			does: "gives what is charged for what is resident", breaks: []string{"BE-75"},
+			hook: changeResult(func(_ executor.Job, r *executor.Result) { r.PeakResidentBytes /= 2 }),
+		},
+		{
 			does: "takes no memory samples", breaks: []string{"BE-73"},
 			hook: changeResult(func(_ executor.Job, r *executor.Result) { r.MemorySamples = nil }),
 		},

@@ -64,8 +64,8 @@ func (r *running) agree() {
 	if f := res.Failure; f != nil && (f.Message == "" || f.Code == "" || f.Phase == "") {
 		bad("BE-90", "a failure without code, phase or message")
 	}
-	if res.Wall < 0 || res.PeakMemoryBytes < 0 || res.Phases.Prepare < 0 || res.Phases.Run < 0 || res.Phases.Collect < 0 {
-		bad("BE-90", "a negative number: wall %s, peak %d, phases %+v", res.Wall, res.PeakMemoryBytes, res.Phases)
+	if res.Wall < 0 || res.PeakMemoryBytes < 0 || res.PeakResidentBytes < 0 || res.Phases.Prepare < 0 || res.Phases.Run < 0 || res.Phases.Collect < 0 {
+		bad("BE-90", "a negative number: wall %s, peak %d, resident %d, phases %+v", res.Wall, res.PeakMemoryBytes, res.PeakResidentBytes, res.Phases)
 	}
 	if started == 0 && res.Wall != 0 {
 		bad("BE-90", "wall time %s without a program", res.Wall)

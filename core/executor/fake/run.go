@@ -197,7 +197,7 @@ func (r *run) finish(e end) {
 	res.Wall = time.Since(r.started)
 	res.Phases.Run = res.Wall
 	res.CPU = r.cpu
-	res.PeakMemoryBytes = r.peak
+	res.PeakMemoryBytes, res.PeakResidentBytes = r.peak, r.peak
 	res.SessionState = state
 	if e.signal != "" {
 		res.Signal = e.signal

@@ -136,7 +136,7 @@ func roundTrip(t *testing.T, s executor.Store) {
 		executor.Finished{Result: executor.Result{
 			Status: executor.StatusFailed, ExitCode: &code, Signal: "SIGKILL",
 			Failure: &executor.Failure{Code: executor.Invalid, Phase: executor.PhasePrepare, Message: "m"},
-			Wall:    time.Second, CPU: -1, PeakMemoryBytes: 5, Phases: executor.Phases{Queue: 1, Prepare: 2, Run: 3, Collect: 4},
+			Wall:    time.Second, CPU: -1, PeakMemoryBytes: 5, PeakResidentBytes: 6, Phases: executor.Phases{Queue: 1, Prepare: 2, Run: 3, Collect: 4},
 			StdoutBytes: 6, StderrBytes: 7, StdoutTruncated: true, StderrTruncated: true, PythonVersion: "3.12.1",
 			Requirements: []string{"a==1"}, ImageDigest: "sha256:1", MemorySamples: []executor.MemorySample{{Offset: 1, Bytes: 2}},
 			Artifacts: []executor.Artifact{{Path: "a/b", SizeBytes: 8}}, SessionState: executor.SessionStateLost, DisplaysDropped: 9,

@@ -268,6 +268,7 @@ func (c *cell) finish(cpu time.Duration) {
 		c.sampler.Take()
 	}
 	x.res.PeakMemoryBytes, x.res.MemorySamples = c.sampler.Result(), c.sampler.Samples
+	x.res.PeakResidentBytes = i.PeakResident()
 	x.res.CPU = -1
 	if now := i.CPUTime(); now >= 0 && cpu >= 0 {
 		x.res.CPU = max(now-cpu, 0)

@@ -50,7 +50,7 @@ func (x *execution) runCommand(s *session.Session) error {
 	s.Bound.Soon()
 	end, reason := x.supervise(got.At, r, look)
 	x.setPID(0, -1)
-	x.res.Wall = end.At.Sub(got.At)
+	x.res.Wall, x.res.PeakResidentBytes = end.At.Sub(got.At), end.MaxRSS
 	x.killCommand()
 	carried.finish()
 	x.res.Phases.Run = time.Since(got.At)

@@ -352,6 +352,7 @@ func (x *execution) runProgram(p *sandbox.Program) error {
 	if !end.Early {
 		x.finish(r, end)
 	}
+	x.res.PeakResidentBytes = end.MaxRSS
 	carried.finish()
 	x.res.Phases.Run = time.Since(got.At)
 	x.verdict(end, reason, x.group.OOMKills() > before, x.group.Bound.Full())

@@ -33,6 +33,9 @@
 //   - the CPU weight is not enforced;
 //   - PeakMemoryBytes is the main process's VmHWM as last seen.
 //
+// PeakResidentBytes is always the kernel's ru_maxrss of the main process. The parent gets it when it waits. A copy of a fork server whose exit is
+// seen early has told it before, as its RLIMIT_RSS, which the kernel shows and does not enforce.
+//
 // RLIMIT_FSIZE always holds single files to DiskBytes. StatusOutOfMemory means that the main process died of SIGKILL and that
 // its memory group or the runner has counted a kill. The Result of a program that did not succeed names the limit it hit, as
 // a Failure of phase run and code exhausted: config.memory_mb if a process was killed for its memory, config.disk_mb if the

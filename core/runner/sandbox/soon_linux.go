@@ -49,7 +49,10 @@ func (r *Reaper) seesExit(pidfd int) bool {
 		return r.early
 	}
 	at := time.Now()
-	status, ok := exitOf(r.copy)
+	status, peak, ok := exitOf(r.copy)
+	if peak == 0 {
+		return false // only its parent can ask the kernel for the peak of its memory
+	}
 	// The order counts: a number belongs to the process until the descriptor tells of its end.
 	if n, counted := r.group.Threads(); !ok || !counted || n != 1 || !IsAlive(pidfd) {
 		return false
@@ -58,7 +61,7 @@ func (r *Reaper) seesExit(pidfd int) bool {
 		return false
 	}
 	r.early = true
-	r.Main <- Exit{Status: status, At: at, Alone: true, Early: true}
+	r.Main <- Exit{Status: status, At: at, MaxRSS: peak, Alone: true, Early: true}
 	return true
 }
 
@@ -68,6 +71,7 @@ const (
 	statThreads   = 17
 	statMemory    = 20 // the size of the virtual memory in bytes
 	statResident  = 21 // in pages
+	statRSSLimit  = 22
 	statStartCode = 23
 	statExitCode  = 49
 )
@@ -85,15 +89,21 @@ func readStat(dir string) ([][]byte, error) {
 // or is killed, because the fork server may be killed with it. The kernel sets the status before it takes the memory from the process. The
 // caller must be permitted to trace the process, else the status is 0.
 //
+// peak is what the process has told of its MaxRSS (tell_peak of _fork_end.py), in bytes; 0: it has told nothing. A program could tell anything.
+//
 // The main thread may exit alone, and another thread may then take its number by execve. So the thread without memory must be the only
 // one. The kernel counts the threads after it has looked for the memory, and counts 0 for a thread that it has released.
-func exitOf(pid int) (status syscall.WaitStatus, ok bool) {
+func exitOf(pid int) (status syscall.WaitStatus, peak int64, ok bool) {
 	f, _ := readStat(procfs(pid))
 	if len(f) <= statExitCode || !isExiting(f) || parseNumber(f[statMemory]) != 0 || parseNumber(f[statThreads]) != 1 {
-		return 0, false
+		return 0, 0, false
+	}
+	const told = 1
+	if limit := parseNumber(f[statRSSLimit]); limit%1024 == told { // no limit is too large for a number, so it is 0
+		peak = limit - told
 	}
 	status = syscall.WaitStatus(parseNumber(f[statExitCode])) //nolint:gosec // a wait status
-	return status, status.Exited()
+	return status, peak, status.Exited()
 }
 
 // ResidentSize returns the resident memory of a process in bytes, and whether this process may read its exit status (exitOf). Both are
@@ -105,6 +115,9 @@ func ResidentSize(pid int) (bytes int64, traceable bool) {
 	}
 	return parseNumber(f[statResident]) * int64(os.Getpagesize()), parseNumber(f[statStartCode]) > 1 // 1 stands for a secret
 }
+
+// PeakResident returns the peak of the resident memory of a process in bytes, and 0 if it has ended.
+func PeakResident(pid int) int64 { return statusBytes(pid, "VmHWM")[0] }
 
 // IsExiting reports whether the main thread of a process exits or has exited.
 func IsExiting(pid int) bool {

@@ -30,6 +30,14 @@ func descriptor(t *testing.T, pid int) int {
 	return pidfd
 }
 
+// telling returns a process that has ended with the exit code 7, and has told a peak of its memory of 9,000 KiB.
+func telling(t *testing.T) int {
+	t.Helper()
+	pid := shell(t, "exit 7")
+	must(t, unix.Prlimit(pid, unix.RLIMIT_RSS, &unix.Rlimit{Cur: 9000<<10 | 1, Max: unix.RLIM_INFINITY}, nil))
+	return pid
+}
+
 // counting returns a group whose control group counts threads.
 func counting(t *testing.T, threads string) *Group {
 	t.Helper()
@@ -48,16 +56,19 @@ func counting(t *testing.T, threads string) *Group {
 
 func TestTheStatusOfAProcessThatExitsIsKnown(t *testing.T) {
 	t.Parallel()
-	if status, ok := exitOf(os.Getpid()); ok {
+	if status, _, ok := exitOf(os.Getpid()); ok {
 		t.Errorf("this process exits with the status %#x", status)
 	}
 	for script, want := range map[string]syscall.WaitStatus{"exit 0": 0, "exit 1": 1 << 8, "exit 120": 120 << 8} {
-		if status, ok := exitOf(shell(t, script)); !ok || status != want {
+		if status, _, ok := exitOf(shell(t, script)); !ok || status != want {
 			t.Errorf("%s: status %#x, %v; want %#x", script, status, ok, want)
 		}
 	}
-	if status, ok := exitOf(shell(t, "kill -9 $$")); ok {
+	if status, _, ok := exitOf(shell(t, "kill -9 $$")); ok {
 		t.Errorf("a killed process exits with the status %#x", status)
+	}
+	if _, peak, _ := exitOf(shell(t, "ulimit -m 9000; exit 7")); peak != 0 {
+		t.Errorf("a limit of a program's own is a peak of %d bytes", peak)
 	}
 	if size, traceable := ResidentSize(os.Getpid()); size < 1<<20 || size > 4<<30 || !traceable {
 		t.Errorf("this test has %d bytes, traceable %v", size, traceable)
@@ -67,12 +78,12 @@ func TestTheStatusOfAProcessThatExitsIsKnown(t *testing.T) {
 // The exit of a copy is told while the copy is alive for those that wait for it.
 func TestAnExitIsSeenEarly(t *testing.T) {
 	t.Parallel()
-	ended, alive := shell(t, "exit 7"), descriptor(t, os.Getpid())
+	ended, alive := telling(t), descriptor(t, os.Getpid())
 	r := &Reaper{copy: ended, group: counting(t, "1"), Main: make(chan Exit, 1)}
 	r.Soon(alive)
 	select {
 	case end := <-r.Main:
-		if end.Status != 7<<8 || !end.Early || !end.Alone || end.At.IsZero() {
+		if end.Status != 7<<8 || end.MaxRSS != 9000<<10 || !end.Early || !end.Alone || end.At.IsZero() {
 			t.Errorf("its end is %+v", end)
 		}
 	default:
@@ -86,7 +97,7 @@ func TestAnExitIsSeenEarly(t *testing.T) {
 func TestOtherExitsAreNotSeenEarly(t *testing.T) {
 	t.Parallel()
 	self := os.Getpid()
-	ended, alive := shell(t, "exit 7"), descriptor(t, self)
+	ended, alive := telling(t), descriptor(t, self)
 	unmeasured := counting(t, "1")
 	unmeasured.usedCPU = nil
 	for name, c := range map[string]struct {
@@ -95,6 +106,7 @@ func TestOtherExitsAreNotSeenEarly(t *testing.T) {
 	}{
 		"another thread is there":        {&Reaper{copy: ended, group: counting(t, "2")}, alive},
 		"nobody counts threads":          {&Reaper{copy: ended, group: &Group{}}, alive},
+		"it has not told its peak":       {&Reaper{copy: shell(t, "exit 7"), group: counting(t, "1")}, alive},
 		"its CPU time is not known":      {&Reaper{copy: ended, group: unmeasured}, alive},
 		"it does not exit":               {&Reaper{copy: self, group: counting(t, "1")}, alive},
 		"its number may be another's":    {&Reaper{copy: ended, group: counting(t, "1")}, descriptor(t, ended)},
@@ -131,7 +143,7 @@ ctypes.CDLL(None).pthread_exit(None)
 		must(t, err)
 		memory = f[statMemory]
 	}
-	if status, ok := exitOf(pid); ok || !IsExiting(pid) {
+	if status, _, ok := exitOf(pid); ok || !IsExiting(pid) {
 		t.Errorf("it exits with the status %#x", status)
 	}
 }

@@ -127,6 +127,14 @@ func (s *Session) spawnInterpreter() (_ *Interpreter, err error) {
 	return i, nil
 }
 
+// PeakResident returns the peak of the resident memory of the process since its start, in bytes; 0 if unknown.
+func (i *Interpreter) PeakResident() int64 {
+	if sandbox.IsClosed(i.Exited) {
+		return i.End.MaxRSS
+	}
+	return sandbox.PeakResident(i.PID)
+}
+
 // follow begins to read what a process says, and to wait for its end.
 func (i *Interpreter) follow() {
 	b := i.session.sandbox

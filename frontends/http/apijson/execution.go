@@ -61,6 +61,9 @@ func end(out *pyexec.Execution, r *executor.Result, started bool) {
 	if r.PeakMemoryBytes > 0 {
 		out.PeakMemoryBytes = &r.PeakMemoryBytes
 	}
+	if r.PeakResidentBytes > 0 {
+		out.PeakResidentBytes = &r.PeakResidentBytes
+	}
 	out.Phases = pyexec.Phases{QueueSeconds: secondsOf(r.Phases.Queue), PrepareSeconds: secondsOf(r.Phases.Prepare),
 		RunSeconds: secondsOf(r.Phases.Run), CollectSeconds: secondsOf(r.Phases.Collect)}
 	if r.PythonVersion != "" {
@@ -127,6 +130,9 @@ func toResult(e pyexec.Execution) executor.Result {
 	}
 	if e.PeakMemoryBytes != nil {
 		r.PeakMemoryBytes = *e.PeakMemoryBytes
+	}
+	if e.PeakResidentBytes != nil {
+		r.PeakResidentBytes = *e.PeakResidentBytes
 	}
 	if e.SessionState != pyexec.SessionStateKept {
 		r.SessionState = executor.SessionState(e.SessionState)

@@ -5,8 +5,8 @@ import sys
 from _fork_text import mentions
 
 # What this module calls, also if the program replaces it.
-all, any, dict, frozenset, id, isinstance, issubclass, len, list, map, memoryview, next, reversed, sum, type, vars, zip = (
-    all, any, dict, frozenset, id, isinstance, issubclass, len, list, map, memoryview, next, reversed, sum, type, vars, zip)
+all, any, dict, frozenset, id, isinstance, issubclass, len, list, map, max, memoryview, next, reversed, sum, type, vars, zip = (
+    all, any, dict, frozenset, id, isinstance, issubclass, len, list, map, max, memoryview, next, reversed, sum, type, vars, zip)
 is_finalizing, allocated = sys.is_finalizing, sys.getallocatedblocks
 
 # Modules of C whose objects only hold memory. Other modules may have an end of their own.
@@ -36,6 +36,8 @@ ADDED = ["ps1", "ps2"] + EXCEPTION
 
 # Whether dropped is a finder, which the interpreter drops before it adds names to sys.
 FINDER = sys.version_info >= (3, 13)
+
+RLIMIT_RSS = 5
 
 HEAP_TYPE, HAVE_GC = 1 << 9, 1 << 14  # Py_TPFLAGS_HEAPTYPE, Py_TPFLAGS_HAVE_GC
 
@@ -181,8 +183,18 @@ class End:
         except BaseException:
             pass
 
+    def tell_peak(self):
+        """Tells the runner the peak of the resident memory, of this process or of a child that it has waited for. Nobody but the parent could
+        ask the kernel for it once the process exits. The kernel does not enforce this limit, but shows it (proc_pid_stat(5), rsslim)."""
+        own, children = self.lib.longs(), self.lib.longs()
+        self.lib.call("getrusage", 0, own)
+        self.lib.call("getrusage", -1, children)
+        self.lib.call("setrlimit", RLIMIT_RSS, (max(own[4], children[4]) << 10 | 1).to_bytes(8, sys.byteorder) + b"\xff" * 8)
+
     def run(self):
         try:
+            if is_finalizing():
+                self.tell_peak()
             if self.early and is_finalizing() and self.frame().f_back is None and self.nothing_left():
                 code = self.code()
                 if code is not None:

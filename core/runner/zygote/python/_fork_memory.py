@@ -31,7 +31,7 @@ class Library:
 
         self.ctypes, self.handle, self.addresses = ctypes, ctypes.dlopen(None, 0), {}
         self.function, self.long, self.ints, self.longs = Function, Long, Ints, Longs
-        for name in "fflush", "kill", "msgctl", "prctl", "semctl", "shmctl", "wait4":
+        for name in "fflush", "getrusage", "kill", "msgctl", "prctl", "semctl", "setrlimit", "shmctl", "wait4":
             self.address(name)
 
     def address(self, name):

@@ -206,7 +206,7 @@ class Run:
         if report is None:
             raise self.problem or Problem("internal", "the supervisor of the program was killed")
         result = types_pb2.Result(
-            status=status, wall=wall, cpu=span(report["cpu"]), peak_memory_bytes=report["peak"], python_version=version,
+            status=status, wall=wall, cpu=span(report["cpu"]), peak_memory_bytes=report["peak"], peak_resident_bytes=report["peak"], python_version=version,
             phases=types_pb2.Phases(prepare=prepare, run=wall),
             stdout_bytes=self.stdout.seen, stdout_truncated=self.stdout.seen > self.stdout.kept,
             stderr_bytes=self.stderr.seen, stderr_truncated=self.stderr.seen > self.stderr.kept,

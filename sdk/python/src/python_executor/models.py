@@ -197,6 +197,8 @@ class Execution:
     duration_seconds: Optional[float] = None
     cpu_seconds: Optional[float] = None
     peak_memory_bytes: Optional[int] = None
+    #: Highest resident memory of the main process (ru_maxrss), with what it shares with other processes.
+    peak_resident_bytes: Optional[int] = None
     phases: Phases = field(default_factory=Phases, metadata={"read": partial(decode, Phases)})
     backend: Optional[str] = None
     python_version: Optional[str] = None

@@ -1390,31 +1390,32 @@ func (x *MemorySample) GetBytes() int64 {
 
 // Result is how an Execution ended.
 type Result struct {
-	state           protoimpl.MessageState `protogen:"open.v1"`
-	Status          string                 `protobuf:"bytes,1,opt,name=status" json:"status,omitempty"`
-	ExitCode        *int64                 `protobuf:"varint,2,opt,name=exit_code,json=exitCode" json:"exit_code,omitempty"`
-	Signal          string                 `protobuf:"bytes,3,opt,name=signal" json:"signal,omitempty"`
-	Failure         *Failure               `protobuf:"bytes,4,opt,name=failure" json:"failure,omitempty"`
-	Wall            *durationpb.Duration   `protobuf:"bytes,5,opt,name=wall" json:"wall,omitempty"`
-	Cpu             *durationpb.Duration   `protobuf:"bytes,6,opt,name=cpu" json:"cpu,omitempty"`
-	PeakMemoryBytes int64                  `protobuf:"varint,7,opt,name=peak_memory_bytes,json=peakMemoryBytes" json:"peak_memory_bytes,omitempty"`
-	Phases          *Phases                `protobuf:"bytes,8,opt,name=phases" json:"phases,omitempty"`
-	StdoutBytes     int64                  `protobuf:"varint,9,opt,name=stdout_bytes,json=stdoutBytes" json:"stdout_bytes,omitempty"`
-	StderrBytes     int64                  `protobuf:"varint,10,opt,name=stderr_bytes,json=stderrBytes" json:"stderr_bytes,omitempty"`
-	StdoutTruncated bool                   `protobuf:"varint,11,opt,name=stdout_truncated,json=stdoutTruncated" json:"stdout_truncated,omitempty"`
-	StderrTruncated bool                   `protobuf:"varint,12,opt,name=stderr_truncated,json=stderrTruncated" json:"stderr_truncated,omitempty"`
-	PythonVersion   string                 `protobuf:"bytes,13,opt,name=python_version,json=pythonVersion" json:"python_version,omitempty"`
-	Requirements    []string               `protobuf:"bytes,14,rep,name=requirements" json:"requirements,omitempty"`
-	ImageDigest     string                 `protobuf:"bytes,15,opt,name=image_digest,json=imageDigest" json:"image_digest,omitempty"`
-	MemorySamples   []*MemorySample        `protobuf:"bytes,16,rep,name=memory_samples,json=memorySamples" json:"memory_samples,omitempty"`
-	Artifacts       []*Artifact            `protobuf:"bytes,17,rep,name=artifacts" json:"artifacts,omitempty"`
-	SessionState    string                 `protobuf:"bytes,18,opt,name=session_state,json=sessionState" json:"session_state,omitempty"`
-	DisplaysDropped int64                  `protobuf:"varint,19,opt,name=displays_dropped,json=displaysDropped" json:"displays_dropped,omitempty"`
-	LogPath         string                 `protobuf:"bytes,20,opt,name=log_path,json=logPath" json:"log_path,omitempty"`
-	FilesChanged    []*Artifact            `protobuf:"bytes,21,rep,name=files_changed,json=filesChanged" json:"files_changed,omitempty"`
-	FilesOmitted    int64                  `protobuf:"varint,22,opt,name=files_omitted,json=filesOmitted" json:"files_omitted,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Status            string                 `protobuf:"bytes,1,opt,name=status" json:"status,omitempty"`
+	ExitCode          *int64                 `protobuf:"varint,2,opt,name=exit_code,json=exitCode" json:"exit_code,omitempty"`
+	Signal            string                 `protobuf:"bytes,3,opt,name=signal" json:"signal,omitempty"`
+	Failure           *Failure               `protobuf:"bytes,4,opt,name=failure" json:"failure,omitempty"`
+	Wall              *durationpb.Duration   `protobuf:"bytes,5,opt,name=wall" json:"wall,omitempty"`
+	Cpu               *durationpb.Duration   `protobuf:"bytes,6,opt,name=cpu" json:"cpu,omitempty"`
+	PeakMemoryBytes   int64                  `protobuf:"varint,7,opt,name=peak_memory_bytes,json=peakMemoryBytes" json:"peak_memory_bytes,omitempty"`
+	Phases            *Phases                `protobuf:"bytes,8,opt,name=phases" json:"phases,omitempty"`
+	StdoutBytes       int64                  `protobuf:"varint,9,opt,name=stdout_bytes,json=stdoutBytes" json:"stdout_bytes,omitempty"`
+	StderrBytes       int64                  `protobuf:"varint,10,opt,name=stderr_bytes,json=stderrBytes" json:"stderr_bytes,omitempty"`
+	StdoutTruncated   bool                   `protobuf:"varint,11,opt,name=stdout_truncated,json=stdoutTruncated" json:"stdout_truncated,omitempty"`
+	StderrTruncated   bool                   `protobuf:"varint,12,opt,name=stderr_truncated,json=stderrTruncated" json:"stderr_truncated,omitempty"`
+	PythonVersion     string                 `protobuf:"bytes,13,opt,name=python_version,json=pythonVersion" json:"python_version,omitempty"`
+	Requirements      []string               `protobuf:"bytes,14,rep,name=requirements" json:"requirements,omitempty"`
+	ImageDigest       string                 `protobuf:"bytes,15,opt,name=image_digest,json=imageDigest" json:"image_digest,omitempty"`
+	MemorySamples     []*MemorySample        `protobuf:"bytes,16,rep,name=memory_samples,json=memorySamples" json:"memory_samples,omitempty"`
+	Artifacts         []*Artifact            `protobuf:"bytes,17,rep,name=artifacts" json:"artifacts,omitempty"`
+	SessionState      string                 `protobuf:"bytes,18,opt,name=session_state,json=sessionState" json:"session_state,omitempty"`
+	DisplaysDropped   int64                  `protobuf:"varint,19,opt,name=displays_dropped,json=displaysDropped" json:"displays_dropped,omitempty"`
+	LogPath           string                 `protobuf:"bytes,20,opt,name=log_path,json=logPath" json:"log_path,omitempty"`
+	FilesChanged      []*Artifact            `protobuf:"bytes,21,rep,name=files_changed,json=filesChanged" json:"files_changed,omitempty"`
+	FilesOmitted      int64                  `protobuf:"varint,22,opt,name=files_omitted,json=filesOmitted" json:"files_omitted,omitempty"`
+	PeakResidentBytes int64                  `protobuf:"varint,23,opt,name=peak_resident_bytes,json=peakResidentBytes" json:"peak_resident_bytes,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Result) Reset() {
@@ -1597,6 +1598,13 @@ func (x *Result) GetFilesChanged() []*Artifact {
 func (x *Result) GetFilesOmitted() int64 {
 	if x != nil {
 		return x.FilesOmitted
+	}
+	return 0
+}
+
+func (x *Result) GetPeakResidentBytes() int64 {
+	if x != nil {
+		return x.PeakResidentBytes
 	}
 	return 0
 }
@@ -2841,7 +2849,7 @@ const file_pyexec_v1_types_proto_rawDesc = "" +
 	"size_bytes\x18\x02 \x01(\x03R\tsizeBytes\"W\n" +
 	"\fMemorySample\x121\n" +
 	"\x06offset\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06offset\x12\x14\n" +
-	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\"\x84\a\n" +
+	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\"\xb4\a\n" +
 	"\x06Result\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12\"\n" +
 	"\texit_code\x18\x02 \x01(\x03B\x05\xaa\x01\x02\b\x01R\bexitCode\x12\x16\n" +
@@ -2865,7 +2873,8 @@ const file_pyexec_v1_types_proto_rawDesc = "" +
 	"\x10displays_dropped\x18\x13 \x01(\x03R\x0fdisplaysDropped\x12\x19\n" +
 	"\blog_path\x18\x14 \x01(\tR\alogPath\x128\n" +
 	"\rfiles_changed\x18\x15 \x03(\v2\x13.pyexec.v1.ArtifactR\ffilesChanged\x12#\n" +
-	"\rfiles_omitted\x18\x16 \x01(\x03R\ffilesOmitted\"\x91\x04\n" +
+	"\rfiles_omitted\x18\x16 \x01(\x03R\ffilesOmitted\x12.\n" +
+	"\x13peak_resident_bytes\x18\x17 \x01(\x03R\x11peakResidentBytes\"\x91\x04\n" +
 	"\tExecution\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12#\n" +
