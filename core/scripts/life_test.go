@@ -167,3 +167,17 @@ func TestTheFilesOfRunsAreBounded(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestARunnerThatCannotStartIsSaidAtOnce(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	_, j := p.cancelled("true")
+	b, err := New(Options{Policy: p.policy, WorkDir: t.TempDir(), Runner: func() (string, []string, error) { return "/bin/false", []string{"false"}, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if _, err := b.Run(t.Context(), j, newJournal()); executor.CodeOf(err) != executor.Unavailable || strings.Contains(err.Error(), "hello within") {
+		t.Errorf("a runner that ends before it has spoken: %v, want unavailable without a wait for it", err)
+	}
+}

@@ -159,18 +159,20 @@ func (p *program) start(dir string) (*runner.Conn, func(), error) {
 		return nil, nil, fmt.Errorf("socketpair: %w", err)
 	}
 	theirs := os.NewFile(uintptr(fds[1]), "runner")
-	defer theirs.Close()
 	mine := os.NewFile(uintptr(fds[0]), "host")
 	conn, err := net.FileConn(mine) // the Close of a net.Conn ends its Read
 	mine.Close()
 	if err != nil {
+		theirs.Close()
 		return nil, nil, fmt.Errorf("socketpair: %w", err)
 	}
 	cmd := &exec.Cmd{
 		Path: p.path, Args: append(append([]string{}, p.args...), "--fd", "3"), Dir: "/", Env: []string{}, ExtraFiles: []*os.File{theirs},
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
 	}
-	if err := cmd.Start(); err != nil {
+	err = cmd.Start()
+	theirs.Close() // else the end of a runner that cannot start is not seen
+	if err != nil {
 		conn.Close()
 		return nil, nil, fmt.Errorf("start a runner: %w", err)
 	}

@@ -55,7 +55,7 @@ func MainWith(args []string, alarm Alarm) int {
 		return exitUsage
 	}
 	if !slices.Contains(args, OwnMounts) {
-		takeMounts()
+		takeMounts(fd)
 	}
 	conn, err := open(fd, stdio)
 	var inside *sandbox.Container
@@ -117,8 +117,8 @@ func parseArgs(args []string) (fd int, stdio bool, err error) {
 }
 
 // takeMounts executes this program again in a mount namespace of its own. It returns where that is not allowed. The kernel then
-// refuses Config.Tmpfs.
-func takeMounts() {
+// refuses Config.Tmpfs. fd is the descriptor of the connection, or 0.
+func takeMounts(fd int) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if unix.Unshare(unix.CLONE_NEWNS) != nil {
@@ -127,6 +127,9 @@ func takeMounts() {
 	// Private mounts are seen nowhere else and end with the runner.
 	if unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") != nil {
 		return
+	}
+	if fd > 2 { // a program that is its own runner has marked all descriptors that it got to be closed by an exec
+		_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0)
 	}
 	_ = syscall.Exec("/proc/self/exe", append(slices.Clone(os.Args), OwnMounts), os.Environ()) //nolint:gosec // ourselves
 }
