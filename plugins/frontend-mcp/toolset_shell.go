@@ -125,7 +125,7 @@ func (s *shell) execute(ctx context.Context, request mcp.CallToolRequest, a exec
 	c := &capture{left: s.config.Shell.MaxOutputBytes}
 	o, err := s.inSandbox(ctx, spec, a.Stdin, newProgress(ctx, request), c, metaSession(request))
 	if err != nil {
-		return s.failure(ctx, argumentError(err, a.names())), nil
+		return s.failure(ctx, o, argumentError(err, a.names())), nil
 	}
 	result := o.result
 	if f := result.Failure; !ran(result) {
@@ -165,14 +165,16 @@ func detailed(text, detail string) *mcp.CallToolResult {
 	return r
 }
 
-// failure returns the result for an error of the Service.
-func (s *shell) failure(ctx context.Context, err error) *mcp.CallToolResult {
-	switch {
+// failure returns the result for an error of the Service. o is nil, or has the id of the command if it was accepted.
+func (s *shell) failure(ctx context.Context, o *outcome, err error) *mcp.CallToolResult {
+	switch code := executor.CodeOf(err); {
 	case ctx.Err() != nil:
 		return detailed(errWaitFailed, "cancelled")
-	case executor.CodeOf(err) == executor.Internal, executor.CodeOf(err) == executor.Purged:
+	case code == executor.Internal, code == executor.Purged:
 		s.log.Error("execute", "error", err)
 		return mcp.NewToolResultError(errReadFailed)
+	case code == executor.Unavailable && o != nil && o.id != "":
+		return detailed(errReadFailed, err.Error())
 	}
 	return s.toolError("execute", err, nil)
 }
