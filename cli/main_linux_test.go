@@ -77,7 +77,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits, "server": server, "interrupts": interrupts, "nothing-left": nothingLeft, "bytes": sameBytes,
+			"exits": exits, "server": server, "interrupts": interrupts, "nothing-left": nothingLeft, "bytes": sameBytes, "http": httpRequest, "mcp": mcpCalls,
 		},
 		Condition: func(name string) (bool, error) {
 			switch name {
@@ -131,7 +131,11 @@ func command(ts *testscript.TestScript, args ...string) *exec.Cmd {
 			cmd.Env = append(cmd.Env, kv)
 		}
 	}
-	for _, name := range []string{"TMPDIR", "PYEXEC_SERVER", "PYEXEC_TOKEN", "PYEXEC_CONFIG", "PYEXEC_DATA_DIR", "PYEXEC_BACKENDS_UV_CACHE_DIR", "PYEXEC_BACKENDS_UV_WORK_DIR"} {
+	for _, name := range []string{
+		"TMPDIR", "PYEXEC_SERVER", "PYEXEC_TOKEN", "PYEXEC_CONFIG", "PYEXEC_DATA_DIR", "PYEXEC_BACKENDS_UV_CACHE_DIR", "PYEXEC_BACKENDS_UV_WORK_DIR",
+		"MCP_EXEC_LOG_FULL_OUTPUT", "MCP_EXEC_LOG_OUTPUT_BYTES", "MCP_EXEC_MAX_OUTPUT_BYTES", "MCP_HTTP_BIND", "MCP_HTTP_PATH",
+		"TSM_ALLOWED_ARGS", "TSM_ALLOWED_ROOT", "TSM_ALLOWED_SCRIPTS", "TSM_ENV_ALLOWLIST", "TSM_LOG_LEVEL", "TSM_MAX_OUTPUT_BYTES", "TSM_TOKEN",
+	} {
 		if value := ts.Getenv(name); value != "" {
 			cmd.Env = append(cmd.Env, name+"="+value)
 		}
@@ -139,20 +143,21 @@ func command(ts *testscript.TestScript, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// server [FLAGS]: a server on a free port, in PYEXEC_SERVER; it is stopped with SIGTERM and must end with 0.
+// server [FLAGS]: a server on a free port, in PYEXEC_SERVER; it is stopped with SIGTERM and must end with 0. MCP_SERVER is its listener for
+// MCP, if MCP_HTTP_BIND asks for one.
 func server(ts *testscript.TestScript, _ bool, args []string) {
 	cmd := command(ts, append([]string{"serve", "--bind", "127.0.0.1:0", "--data-dir", ts.MkAbs("data")}, args...)...)
 	stderr, err := cmd.StderrPipe()
 	ts.Check(err)
 	ts.Check(cmd.Start())
-	urls, log := make(chan string, 1), &bytes.Buffer{}
+	urls, log := make(chan string, 2), &bytes.Buffer{}
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
 		defer close(urls)
 		for lines := bufio.NewReader(io.TeeReader(stderr, log)); ; {
 			line, err := lines.ReadString('\n')
-			if _, rest, ok := strings.Cut(line, `"url":"`); ok {
+			if _, rest, ok := strings.Cut(line, `"url":"`); ok && strings.Contains(line, `"msg":"listening`) {
 				url, _, _ := strings.Cut(rest, `"`)
 				urls <- url
 			}
@@ -174,6 +179,9 @@ func server(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Fatalf("serve ended: %s", log)
 	}
 	ts.Setenv("PYEXEC_SERVER", url)
+	if ts.Getenv("MCP_HTTP_BIND") != "" {
+		ts.Setenv("MCP_SERVER", <-urls)
+	}
 }
 
 // interrupts SIGNAL STATUS ARGS...: the command prints a line, gets the signal, and ends with the status.

@@ -60,7 +60,7 @@ func transcriptsOf(t *testing.T) map[string]bool {
 	return names
 }
 
-// rulesOf returns the rules of the contract, and the scripts of the CLI's tests.
+// rulesOf returns the rules of the contract, the scripts of the CLI's tests with the points that their comments name, and the parts of the gate.
 func rulesOf(t *testing.T) map[string]bool {
 	t.Helper()
 	contract, err := os.ReadFile("../docs/contract.md")
@@ -75,8 +75,24 @@ func rulesOf(t *testing.T) map[string]bool {
 	if err != nil {
 		t.Fatal(err)
 	}
+	point := regexp.MustCompile(`(?m)^# (.+)$`)
 	for _, script := range scripts {
+		raw, err := os.ReadFile(script)
+		if err != nil {
+			t.Fatal(err)
+		}
 		names[filepath.Base(script)] = true
+		commands, _, _ := strings.Cut(string(raw), "\n-- ")
+		for _, found := range point.FindAllStringSubmatch(commands, -1) {
+			names[filepath.Base(script)+": "+found[1]] = true
+		}
+	}
+	parts, err := os.ReadFile("../tools/gate/parts.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, found := range regexp.MustCompile(`\{Name: "([a-z0-9-]+)", Tier: Gate`).FindAllSubmatch(parts, -1) {
+		names["gate: "+string(found[1])] = true
 	}
 	return names
 }
@@ -102,7 +118,8 @@ func TestEveryStatementHasACheckThatExists(t *testing.T) {
 			continue
 		}
 		checks := quoted.FindAllStringSubmatch(columns[1], -1)
-		if len(checks) == 0 {
+		// What is missing may have nothing that checks it.
+		if open := strings.HasPrefix(strings.TrimSpace(columns[2]), "open: "); len(checks) == 0 && (!open || strings.TrimSpace(columns[1]) != "none") {
 			t.Errorf("no check: %s", line)
 		}
 		for _, c := range checks {
@@ -119,7 +136,7 @@ func TestEveryStatementHasACheckThatExists(t *testing.T) {
 			}
 		}
 	}
-	if rows < 100 {
+	if rows < 390 {
 		t.Errorf("%d statements, want the table of five documents", rows)
 	}
 }

@@ -2,6 +2,7 @@ package tests
 
 import (
 	"bytes"
+	"debug/elf"
 	"os"
 	"os/exec"
 	"regexp"
@@ -32,6 +33,20 @@ func TestTheBinaryCompilesNothingOfItsLibrariesWhenItStarts(t *testing.T) {
 	for _, f := range found {
 		if n, err := strconv.Atoi(string(f[2])); err != nil || n > 100_000 {
 			t.Errorf("it compiles what it may not need: %s", f[0])
+		}
+	}
+}
+
+func TestTheBinaryIsStatic(t *testing.T) {
+	t.Parallel()
+	f, err := elf.Open(binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP || p.Type == elf.PT_DYNAMIC {
+			t.Errorf("it has a %s: it needs a loader and libraries of the machine", p.Type)
 		}
 	}
 }
