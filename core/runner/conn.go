@@ -14,8 +14,9 @@ import (
 	"github.com/python-executor/python-executor/core/runner/protocol"
 )
 
-// helloTimeout bounds the Hello exchange.
-const helloTimeout = 15 * time.Second
+// helloTimeout bounds the Hello exchange. It is what a runner waits for its first Hello, too. The end of a runner is seen without it, and a
+// machine with a busy disk may need many seconds to load one.
+const helloTimeout = time.Minute
 
 // byeTimeout bounds how long Close waits for a stream to take its last frame.
 const byeTimeout = time.Second
