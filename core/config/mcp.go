@@ -100,7 +100,7 @@ func (m MCP) validate(p *executor.Problems, http HTTP) {
 	case err != nil:
 		p.Add("mcp.http.bind", "must be host:port (got %q)", m.HTTP.Bind)
 	case m.HTTP.Enabled && !Loopback(host) && len(http.Tokens) == 0 && !http.AllowUnauthenticated:
-		p.Add("mcp.http.bind", "must be a loopback address, unless http.tokens or http.allow_unauthenticated is set (got %q)", m.HTTP.Bind)
+		p.Add("mcp.http.bind", "must be a loopback address, unless http.tokens or http.allow_unauthenticated (--allow-unauthenticated) is set (got %q)", m.HTTP.Bind)
 	}
 	if !strings.HasPrefix(m.HTTP.Path, "/") || path.Clean(m.HTTP.Path) != m.HTTP.Path || m.HTTP.Path == "/" {
 		p.Add("mcp.http.path", "must be a path like /mcp (got %q)", m.HTTP.Path)

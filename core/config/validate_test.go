@@ -67,7 +67,7 @@ func TestValidateNamesTheProblem(t *testing.T) {
 			`mcp.directories[0]: must be an absolute path (got "here")`,
 			`mcp.network.shell: must be on, off or empty (got "maybe")`,
 			"mcp.max_result_bytes: must be >= 1000 (got 1)",
-			`mcp.http.bind: must be a loopback address, unless http.tokens or http.allow_unauthenticated is set (got "0.0.0.0:8000")`,
+			`mcp.http.bind: must be a loopback address, unless http.tokens or http.allow_unauthenticated (--allow-unauthenticated) is set (got "0.0.0.0:8000")`,
 			`mcp.http.path: must be a path like /mcp (got "mcp")`,
 			"mcp.http.max_body_bytes: must be > 0 (got 0)",
 			"mcp.http.max_sessions: must be >= 1 (got 0)",

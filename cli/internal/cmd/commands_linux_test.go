@@ -398,7 +398,7 @@ func TestCommandsThatRunNothing(t *testing.T) {
 		{"doctor --config " + bad, 1, "error  config: backends.fake.nonsense", ""},
 		{"doctor --config /no/such", 1, "error  config: read the configuration", ""},
 		{"serve --bind 0.0.0.0:0", 125, "", "http.bind: must be a loopback address"},
-		{"serve --pprof-bind :6060", 125, "", `http.pprof_bind: must be a loopback address (got ":6060")`},
+		{"serve --pprof-bind :6060", 125, "", `http.pprof_bind: must be a loopback address (got ":6060", in --pprof-bind)`},
 		{"serve --backend x", 125, "", "backend: must name an entry"},
 		{"plugin", 0, "check", ""},
 		{"plugin x", 125, "", "unknown plugin command"},

@@ -358,7 +358,7 @@ func TestEveryProblemIsNamed(t *testing.T) {
 		{"two documents", "a: 1\n---\nb: 2", []string{"must hold one document"}},
 		{"backends that are no section", "backends: [uv]", []string{"backends: must be a section (got a list"}},
 		{"a type that is no text", "backends: {uv: {type: 5}}", []string{"backends.uv.type: must be text"}},
-		{"a meaning that is wrong", "limits: {max: {memory_mb: -1}}", []string{"limits.max.memory_mb: must be > 0 (got -1)"}},
+		{"a meaning that is wrong", "limits: {max: {memory_mb: -1}}", []string{"limits.max.memory_mb: must be > 0 (got -1, in ", "c.yaml:1)"}},
 		{"an open address", "http: {bind: '0.0.0.0:80'}", []string{"http.bind: must be a loopback address"}},
 		{"an alias to itself", "backends: {uv: &a {x: *a}}", []string{"backends.uv"}},
 		{"aliases that blow up", "backends: {uv: {a: &a [1,1,1,1,1,1,1,1,1], b: &b [*a,*a,*a,*a,*a,*a,*a,*a], c: &c [*b,*b,*b,*b,*b,*b,*b,*b], d: &d [*c,*c,*c,*c,*c,*c,*c,*c], e: &e [*d,*d,*d,*d,*d,*d,*d,*d], f: &f [*e,*e,*e,*e,*e,*e,*e,*e], g: [*f,*f,*f,*f,*f,*f,*f,*f]}}", []string{"is too large"}},
