@@ -51,7 +51,7 @@ func (p *Problems) read(under string, section json.RawMessage, config reflect.Va
 		if target.Kind() == reflect.Struct {
 			p.read(under+key+".", value, target)
 		} else if json.Unmarshal(value, target.Addr().Interface()) != nil {
-			p.Add(under+key, "must be %s (got %s)", wanted(target.Kind()), requirements.WithoutCredentials(string(value)))
+			p.Add(under+key, "must be %s (got %s)", wanted(kindOf(target.Type())), requirements.WithoutCredentials(string(value)))
 		}
 	}
 	slices.Sort(known)
@@ -71,6 +71,14 @@ func Filled(section json.RawMessage, config any) json.RawMessage {
 		return section
 	}
 	return raw
+}
+
+// kindOf returns the kind of a setting's value. A setting whose default depends on something else is a pointer.
+func kindOf(t reflect.Type) reflect.Kind {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t.Kind()
 }
 
 // wanted names the kind of value that a setting takes.

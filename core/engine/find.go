@@ -53,7 +53,7 @@ func chooseVersion(req *request, invalid *executor.Problems) {
 	if req.requires == "" || req.spec.PythonVersion != "" || req.spec.Image != "" {
 		return
 	}
-	versions := req.info.Capabilities.PythonVersions
+	versions := req.info.Capabilities.Pythons()
 	version := detect.SelectVersion(req.requires, versions)
 	if version == "" && len(versions) > 0 {
 		invalid.Add("python_version", "must satisfy the program, which requires Python %s (backend %s has %s)",

@@ -180,20 +180,24 @@ func capable(s executor.Spec, info executor.Info, invalid, missing *executor.Pro
 		}
 		missing.Add(field, "not available on backend %s%s", info.Name, why)
 	}
-	has := func(version string) bool { return slices.Contains(c.PythonVersions, version) }
+	has := func(version string) bool { return slices.Contains(c.Pythons(), version) }
+	versions := strings.Join(c.PythonVersions, ", ")
+	if len(c.PythonDownloads) > 0 {
+		versions += " (at hand), or " + strings.Join(c.PythonDownloads, ", ") + " (installed when it is asked for),"
+	}
 	switch {
 	case s.PythonVersion == "" || has(s.PythonVersion) || c.Images && len(c.PythonVersions) == 0:
-	case len(c.PythonVersions) == 0:
+	case len(c.Pythons()) == 0:
 		invalid.Add("python_version", "must not be given: backend %s has no Python", info.Name)
 	default:
-		invalid.Add("python_version", "must be one of %s on backend %s (got %q)", strings.Join(c.PythonVersions, ", "), info.Name, s.PythonVersion)
+		invalid.Add("python_version", "must be one of %s on backend %s (got %q)", versions, info.Name, s.PythonVersion)
 	}
 	if version := imageVersion(s.Image); s.Image != "" && !c.Images && !has(version) && !slices.Contains(info.Images, s.Image) {
 		p := missing
-		if version != "" && len(c.PythonVersions) > 0 {
+		if version != "" && len(c.Pythons()) > 0 {
 			p = invalid // another tag would do, as another python_version would
 		}
-		p.Add("docker_image", "must be python:VERSION on backend %s, with a version of %s (got %q)", info.Name, strings.Join(c.PythonVersions, ", "), s.Image)
+		p.Add("docker_image", "must be python:VERSION on backend %s, with a version of %s (got %q)", info.Name, versions, s.Image)
 	}
 }
 

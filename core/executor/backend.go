@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"context"
 	"io"
+	"slices"
 )
 
 // Backend is a sandbox technology. All methods are safe for concurrent use. The rules are BE-… in docs/contract.md;
@@ -124,7 +125,12 @@ type Capabilities struct {
 	Languages []Language `json:"languages"`
 	// PythonVersions are the exact minor versions at hand, newest first; empty with Images.
 	PythonVersions []string `json:"python_versions" doc:"Exact minor versions, newest first."`
+	// PythonDownloads are further exact minor versions, newest first. The backend installs one when a Spec first asks for it.
+	PythonDownloads []string `json:"python_downloads" doc:"Further exact minor versions, newest first. One is installed when it is first asked for."`
 }
+
+// Pythons returns all minor versions that a Spec may ask for: those at hand, and then those that are installed when they are asked for.
+func (c Capabilities) Pythons() []string { return slices.Concat(c.PythonVersions, c.PythonDownloads) }
 
 // Info describes a Backend.
 type Info struct {

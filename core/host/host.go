@@ -29,6 +29,8 @@ type Options struct {
 	Instance string
 	// Embedded says that the host belongs to a single CLI call.
 	Embedded bool
+	// Personal says that the engine serves only the user who has started it (plugin.Configure.Personal).
+	Personal bool
 	// DataDir holds one folder per backend, "backends/<name>", which the host makes and hands to the plugin; empty means none.
 	DataDir string
 	// RunDir holds the sockets, in a folder with mode 0700 for each process. The host makes RunDir if it is missing. If it is

@@ -159,6 +159,7 @@ func (i *instance) start(ctx context.Context) (*plugin.Process, error) {
 			Name:     i.name,
 			Instance: i.host.options.Instance,
 			Embedded: i.host.options.Embedded,
+			Personal: i.host.options.Personal,
 			DataDir:  i.dataDir,
 			Options:  i.entry.Options,
 		},

@@ -30,6 +30,7 @@ type Backend struct {
 	name     string
 	config   Config
 	embedded bool
+	personal bool
 	ran      atomic.Bool // an Execution has been planned
 	how      mechanisms
 	groups   sandbox.Cgroups
@@ -84,7 +85,7 @@ func newBackend(ctx context.Context, c plugin.Configure) (*Backend, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	b := &Backend{name: c.Name, config: config, embedded: c.Embedded, log: log}
+	b := &Backend{name: c.Name, config: config, embedded: c.Embedded, personal: c.Personal, log: log}
 	b.Use = b.useConn
 	if err := makeFolders(c.Name, config); err != nil {
 		return nil, err
@@ -176,6 +177,7 @@ func (b *Backend) begin(ctx context.Context, keep int, found sandbox.Cgroups) er
 // equip makes the prober, the cache and the uv tool.
 func (b *Backend) equip(ids *uidPool) {
 	where := hostPlaces()
+	where.own = pythonsDir(b.config)
 	b.prober = prober{places: where, cache: filepath.Join(b.config.CacheDir, "interpreters.json"), owner: "self", log: b.log}
 	if ids != nil {
 		b.prober.owner = b.how.uids.String()
@@ -235,7 +237,7 @@ func makeFolders(name string, c Config) error {
 		mode      os.FileMode
 	}{
 		{"cache_dir", c.CacheDir, 0o755}, {"cache_dir", environmentsDir(c), 0o700},
-		{"cache_dir", filepath.Join(c.CacheDir, "bin"), 0o755}, {"cache_dir", filepath.Join(c.CacheDir, "tools"), 0o711},
+		{"cache_dir", filepath.Join(c.CacheDir, "bin"), 0o755}, {"cache_dir", filepath.Join(c.CacheDir, "tools"), 0o711}, {"cache_dir", pythonsDir(c), 0o755},
 		{"work_dir", c.WorkDir, 0o711},
 	} {
 		if err := ensureDir(f.path, f.mode); err != nil {

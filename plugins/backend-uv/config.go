@@ -91,6 +91,9 @@ type Config struct {
 	CompileBytes int64 `json:"compile_bytes"`
 	// IndexURL is the package index. Default: the index that the variables of uv and pip or pip.conf name on this host, else PyPI.
 	IndexURL string `json:"index_url"`
+	// PythonDownloads lets uv install a Python version that a caller asks for and this machine does not have, in CacheDir. Default: true
+	// where only the user who has started the engine uses it (plugin.Configure.Personal), else false.
+	PythonDownloads *bool `json:"python_downloads"`
 	// ImageMap maps a docker_image to the minor Python version that replaces it. Images of the form python:X.Y… need no entry.
 	ImageMap map[string]string `json:"image_map"`
 	// Preload names Python modules that a session imports before it is ready. Missing modules are skipped.

@@ -259,7 +259,7 @@ func TestAMissingPythonIsSearchedForAgainAfterAWhile(t *testing.T) {
 	b.inventory.Store(&inventory{})
 	choose := func(minor string) string {
 		t.Helper()
-		i, _ := b.choose(t.Context(), executor.Spec{PythonVersion: minor})
+		i, _, _ := b.choose(t.Context(), executor.Spec{PythonVersion: minor})
 		return i.Path
 	}
 	if got := choose("3.39"); got != file {

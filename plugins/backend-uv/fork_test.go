@@ -28,7 +28,7 @@ func startOf(t *testing.T, b *Backend, requirements string) runner.Start {
 	t.Helper()
 	j := job(executor.Spec{Code: "print(1)", Requirements: requirements})
 	j.Owner = "alice"
-	i, err := b.choose(t.Context(), j.Spec)
+	i, _, err := b.choose(t.Context(), j.Spec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestOnlyTheFirstProgramOfACommandIsTheLastOne(t *testing.T) {
 		}
 		for n, last := range want {
 			j := job(executor.Spec{Code: "print(1)"})
-			i, err := b.choose(t.Context(), j.Spec)
+			i, _, err := b.choose(t.Context(), j.Spec)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -53,7 +53,7 @@ func hostIndex(indexURL, home string, env func(string) string) index {
 			forPip["PIP_INDEX_URL"] = v
 		}
 	}
-	x.sources = fetchproxy.Sources(append(requirements.Places(set), forPip["PIP_INDEX_URL"], forPip["PIP_EXTRA_INDEX_URL"], forPip["PIP_FIND_LINKS"])...)
+	x.sources = fetchproxy.Sources(append(requirements.Places(set), forPip["PIP_INDEX_URL"], forPip["PIP_EXTRA_INDEX_URL"], forPip["PIP_FIND_LINKS"], env(pythonMirror), env(pythonList))...)
 	// pip runs with another home, so variables name the files that it would find in the user's home.
 	if netrc := set["NETRC"]; netrc != "" {
 		forPip["NETRC"] = netrc

@@ -47,7 +47,7 @@ func promises(m mechanisms, groups sandbox.Cgroups, c Config) executor.Capabilit
 func (b *Backend) Info(context.Context) (executor.Info, error) {
 	inv := b.inventory.Load()
 	can := b.can
-	can.PythonVersions = inv.minors()
+	can.PythonVersions, can.PythonDownloads = inv.minors(), b.downloads(*inv)
 	info := executor.Info{
 		Name: b.name, Type: "uv", Version: plugin.Version(), Healthy: inv.fallback.Path != "",
 		Capabilities: can, Images: slices.Sorted(maps.Keys(b.config.ImageMap)),

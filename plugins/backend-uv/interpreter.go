@@ -149,6 +149,8 @@ type places struct {
 	path string // of the host
 	home string
 	env  func(string) string
+	// own is the folder of downloaded interpreters, or "".
+	own string
 }
 
 func hostPlaces() places {
@@ -185,6 +187,9 @@ func (p places) folders() (list []string, n int) {
 		}
 	}
 	add("/usr/local/bin", "/usr/bin")
+	if p.own != "" {
+		glob(filepath.Join(p.own, pythonLinks, "bin"))
+	}
 	return list, n
 }
 

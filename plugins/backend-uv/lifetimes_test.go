@@ -152,7 +152,7 @@ func TestABuildMakesRoomForItselfAndStays(t *testing.T) {
 // TestWhatWasJustBuiltIsNotEvictedBeforeItIsUsed matters because a job opens its environment a moment after the build.
 func TestWhatWasJustBuiltIsNotEvictedBeforeItIsUsed(t *testing.T) {
 	b, _ := indexed(t, map[string]any{"cache_bytes": 1})
-	i, err := b.choose(t.Context(), executor.Spec{})
+	i, _, err := b.choose(t.Context(), executor.Spec{})
 	if err != nil {
 		t.Fatal(err)
 	}

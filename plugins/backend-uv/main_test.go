@@ -21,7 +21,7 @@ import (
 	"github.com/python-executor/python-executor/core/runner/toldtest"
 )
 
-// TestMain lets this binary also be a plugin, a runner, and, for one test, a uv.
+// TestMain lets this binary also be a plugin, a runner, and, for some tests, a uv or a Python.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "runner" {
 		os.Exit(toldtest.Main(os.Args[2:]))
@@ -29,6 +29,9 @@ func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "uv" {
 		fmt.Println("uv 9.9.9 (a test)")
 		os.Exit(0)
+	}
+	if strings.HasPrefix(filepath.Base(os.Args[0]), "python3") {
+		fakePython()
 	}
 	networktest.Main()
 	plugintest.Main(map[string]plugin.Factory{"uv": Factory})

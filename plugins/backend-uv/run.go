@@ -30,7 +30,7 @@ func (b *Backend) Run(ctx context.Context, job executor.Job, sink executor.Sink)
 	if job.Spec.Session != "" {
 		return b.runInSession(ctx, job, sink)
 	}
-	i, err := b.choose(ctx, job.Spec)
+	i, missing, err := b.choose(ctx, job.Spec)
 	if err != nil {
 		return executor.Result{}, err
 	}
@@ -41,6 +41,11 @@ func (b *Backend) Run(ctx context.Context, job executor.Job, sink executor.Sink)
 	defer leave()
 	var p plan
 	prepared, ready, err := backend.Prepare(ctx, sink, func(ctx context.Context, notify func(executor.Progress)) (failure *executor.Failure, err error) {
+		if missing != "" {
+			if i, failure, err = b.download(ctx, job.Spec, missing, notify); failure != nil || err != nil {
+				return failure, err
+			}
+		}
 		p, failure, err = b.plan(ctx, job, i, notify)
 		return failure, err
 	})
@@ -56,13 +61,19 @@ func (b *Backend) Run(ctx context.Context, job executor.Job, sink executor.Sink)
 	return result, err
 }
 
-// choose picks the interpreter. If it is missing, choose searches once more, because it may have been installed meanwhile.
-func (b *Backend) choose(ctx context.Context, spec executor.Spec) (interpreter, error) {
-	i, err := choose(spec, b.config.ImageMap, *b.inventory.Load())
+// choose picks the interpreter. If it is missing, choose searches once more, because it may have been installed meanwhile. If it is missing
+// and can be downloaded, choose returns its minor version in its place.
+func (b *Backend) choose(ctx context.Context, spec executor.Spec) (i interpreter, missing string, err error) {
+	i, err = choose(spec, b.config.ImageMap, *b.inventory.Load())
 	if err != nil && b.researched(ctx) {
 		i, err = choose(spec, b.config.ImageMap, *b.inventory.Load())
 	}
-	return i, err
+	if err != nil {
+		if missing = b.downloadable(spec); missing != "" {
+			err = nil
+		}
+	}
+	return i, missing, err
 }
 
 // plan turns a job into a Start for the runner. It prepares the environment of the job's requirements. Without requirements it

@@ -74,7 +74,7 @@ func TestAWheelsAddressIsNotedWithoutCredentials(t *testing.T) {
 	t.Cleanup(server.Close)
 	b.builder.fetches.Sources = append(b.builder.fetches.Sources, server.Listener.Addr().String())
 	address := strings.Replace(server.URL, "://", "://user:password-of-the-index@", 1) + "/simple/pyexec-base/pyexec_base-1.0-py3-none-any.whl?token=password-of-the-index"
-	i, err := b.choose(t.Context(), executor.Spec{})
+	i, _, err := b.choose(t.Context(), executor.Spec{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,12 @@ func (b *Backend) OpenSession(ctx context.Context, asked executor.Session) (exec
 	if err := runner.SessionFits(language, asked.Limits); err != nil {
 		return executor.OpenedSession{}, err
 	}
-	i, err := b.choose(ctx, spec)
+	i, missing, err := b.choose(ctx, spec)
+	if err == nil && missing != "" {
+		var failure *executor.Failure
+		i, failure, err = b.download(ctx, spec, missing, backend.NoProgress)
+		err = backend.FailureError(failure, err)
+	}
 	if err != nil {
 		return executor.OpenedSession{}, err
 	}

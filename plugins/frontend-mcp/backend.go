@@ -134,8 +134,8 @@ func (t *tools) prepare() {
 	})
 }
 
-// versions returns the Python versions at hand for a message; "" if any may be.
-func (t *tools) versions() string { return strings.Join(t.backend().Capabilities.PythonVersions, ", ") }
+// versions returns the Python versions for a message, those at hand first; "" if any may be.
+func (t *tools) versions() string { return strings.Join(t.backend().Capabilities.Pythons(), ", ") }
 
 // checkVersion checks the form of python_version. Whether the backend has the version is the engine's to say.
 func (t *tools) checkVersion(version string) error {
@@ -148,7 +148,7 @@ func (t *tools) checkVersion(version string) error {
 	return fmt.Errorf("python_version must be an exact minor version like 3.13 (got %q)", version)
 }
 
-// withVersions adds to the schema of an argument python_version the versions at hand.
+// withVersions adds to the schema of an argument python_version the versions that it may have.
 func withVersions(schema any, versions []string) {
 	object, _ := schema.(map[string]any)
 	properties, _ := object["properties"].(map[string]any)

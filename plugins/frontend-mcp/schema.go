@@ -20,7 +20,7 @@ type tool struct {
 func addTool[A, R any](t *tools, d tool, refused func(error) *mcp.CallToolResult, call func(context.Context, mcp.CallToolRequest, A) (*mcp.CallToolResult, error)) {
 	made := mcp.NewTool(d.name,
 		mcp.WithToolTitle(d.title), mcp.WithTitleAnnotation(d.title), // clients look in either place
-		mcp.WithDescription(d.description), inputSchema[A](t.backend().Capabilities.PythonVersions, defaults[d.name]), outputSchema[R](),
+		mcp.WithDescription(d.description), inputSchema[A](t.backend().Capabilities.Pythons(), defaults[d.name]), outputSchema[R](),
 		mcp.WithReadOnlyHintAnnotation(d.readOnly), mcp.WithDestructiveHintAnnotation(d.destructive),
 		mcp.WithIdempotentHintAnnotation(d.idempotent), mcp.WithOpenWorldHintAnnotation(d.openWorld),
 	)

@@ -110,7 +110,7 @@ type started interface {
 func (o EmbeddedOptions) backends(ctx context.Context, dataDir string, stack *closers) (started, error) {
 	if name, factory := o.local(); factory != nil {
 		b, err := startLocal(ctx, factory, plugin.Configure{
-			Name: name, Instance: newInstance(), Embedded: !o.Lasting, DataDir: dataDir, Options: o.Config.Backends[name].Options, Log: o.Log.With("backend", name),
+			Name: name, Instance: newInstance(), Embedded: !o.Lasting, Personal: true, DataDir: dataDir, Options: o.Config.Backends[name].Options, Log: o.Log.With("backend", name),
 		})
 		if err != nil {
 			return nil, err
@@ -124,7 +124,7 @@ func (o EmbeddedOptions) backends(ctx context.Context, dataDir string, stack *cl
 	}
 	stack.add(func(context.Context) error { return run.Close() })
 	h, err := host.New(host.Options{
-		Entries: o.Config.Backends, Instance: newInstance(), Embedded: !o.Lasting, DataDir: dataDir, RunDir: run.path,
+		Entries: o.Config.Backends, Instance: newInstance(), Embedded: !o.Lasting, Personal: true, DataDir: dataDir, RunDir: run.path,
 		Command: o.Bundle.command, Log: o.Log,
 	})
 	if err != nil {

@@ -52,6 +52,9 @@ func printBackends(g *global, infos []executor.Info) error {
 		if len(c.PythonVersions) > 0 {
 			fmt.Fprintf(&b, "  python     %s\n", strings.Join(c.PythonVersions, ", "))
 		}
+		if len(c.PythonDownloads) > 0 {
+			fmt.Fprintf(&b, "  downloads  Python %s, when it is asked for\n", strings.Join(c.PythonDownloads, ", "))
+		}
 		if info.Capacity > 0 {
 			fmt.Fprintf(&b, "  capacity   %d\n", info.Capacity)
 		}

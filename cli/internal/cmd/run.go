@@ -285,7 +285,7 @@ func selectPython(d *target, spec *executor.Spec, requires string) error {
 	var versions []string
 	for i, info := range infos {
 		if info.Name == spec.Backend || spec.Backend == "" && i == 0 {
-			versions = info.Capabilities.PythonVersions
+			versions = info.Capabilities.Pythons()
 		}
 	}
 	spec.PythonVersion = detect.SelectVersion(requires, versions)

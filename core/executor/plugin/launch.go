@@ -170,7 +170,7 @@ func (l *launch) connect(ctx context.Context) (*wire.Supervision, *dispensed, er
 	}
 	c := l.options.Configure
 	supervision, err := wire.Supervise(ctx, d.conn, wire.Configuration{
-		Name: c.Name, Instance: c.Instance, Embedded: c.Embedded, DataDir: c.DataDir, Options: c.Options,
+		Name: c.Name, Instance: c.Instance, Embedded: c.Embedded, Personal: c.Personal, DataDir: c.DataDir, Options: c.Options,
 	})
 	return supervision, d, err
 }
@@ -197,6 +197,7 @@ var environmentNames = []string{
 	// The package index that pip and uv of the host use.
 	"PIP_CERT", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_TRUSTED_HOST", "PIP_CONFIG_FILE",
 	"UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_INSECURE_HOST", "UV_FIND_LINKS", "UV_PYTHON_INSTALL_DIR",
+	"UV_PYTHON_INSTALL_MIRROR", "UV_PYTHON_DOWNLOADS_JSON_URL",
 	// The Docker daemon that the docker command of the host uses.
 	"DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY", "DOCKER_API_VERSION", "SSH_AUTH_SOCK",
 	// The cluster that the nomad command of the host uses.

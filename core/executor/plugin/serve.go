@@ -30,6 +30,8 @@ type Configure struct {
 	Instance string
 	// Embedded says that the engine belongs to a single CLI call: use little, and leave nothing behind.
 	Embedded bool
+	// Personal says that the engine serves only the user who has started it: a CLI call, or MCP over stdio.
+	Personal bool
 	// DataDir is a folder for the plugin's own use. It outlives the process.
 	DataDir string
 	// Options is the backend's section of the configuration, as JSON.
@@ -155,7 +157,7 @@ func (s *server) Configure(ctx context.Context, c wire.Configuration) (executor.
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(closeGrace, s.exit) })
 	defer stop()
 	backend, err := s.factory(ctx, Configure{
-		Name: c.Name, Instance: c.Instance, Embedded: c.Embedded, DataDir: c.DataDir, Options: c.Options,
+		Name: c.Name, Instance: c.Instance, Embedded: c.Embedded, Personal: c.Personal, DataDir: c.DataDir, Options: c.Options,
 		Log: s.log,
 	})
 	if err != nil {

@@ -17,6 +17,7 @@ type Configuration struct {
 	Name     string
 	Instance string
 	Embedded bool
+	Personal bool
 	DataDir  string
 	// Options is JSON.
 	Options []byte

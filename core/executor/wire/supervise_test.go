@@ -45,7 +45,7 @@ func pluginAt(t *testing.T, s *supervised) *grpc.ClientConn {
 
 func TestSupervisionFromConfigureToDrained(t *testing.T) {
 	t.Parallel()
-	want := wire.Configuration{Name: "n", Instance: "i", Embedded: true, DataDir: "/d", Options: []byte(`{"a":1}`)}
+	want := wire.Configuration{Name: "n", Instance: "i", Embedded: true, Personal: true, DataDir: "/d", Options: []byte(`{"a":1}`)}
 	s := &supervised{configure: func(_ context.Context, c wire.Configuration) (executor.Info, error) {
 		if !reflect.DeepEqual(c, want) {
 			t.Errorf("configured with %+v", c)

@@ -26,6 +26,7 @@ func backendOf(i executor.Info) Backend {
 		Capacity: i.Capacity, Images: i.Images, Warnings: i.Warnings, Details: i.Details, Metrics: i.Metrics}, i.Capabilities}
 	b.Capabilities.Languages = notNil(b.Capabilities.Languages)
 	b.Capabilities.PythonVersions = notNil(b.Capabilities.PythonVersions)
+	b.Capabilities.PythonDownloads = notNil(b.Capabilities.PythonDownloads)
 	return b
 }
 

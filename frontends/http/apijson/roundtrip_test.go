@@ -147,6 +147,7 @@ func TestEveryFieldOfABackendCrosses(t *testing.T) {
 			t.Fatal(err)
 		}
 		i.Capabilities.Languages, i.Capabilities.PythonVersions = notNil(i.Capabilities.Languages), notNil(i.Capabilities.PythonVersions)
+		i.Capabilities.PythonDownloads = notNil(i.Capabilities.PythonDownloads)
 		if !reflect.DeepEqual(got, i) {
 			t.Errorf("got %+v, want %+v", got, i)
 		}

@@ -94,6 +94,7 @@ func merge(info *executor.Info, all []executor.Info) {
 	can.Languages = common(all, func(i executor.Info) ([]executor.Language, bool) { return i.Capabilities.Languages, false })
 	// A worker that takes any image has the Python of the image.
 	can.PythonVersions = common(all, func(i executor.Info) ([]string, bool) { return i.Capabilities.PythonVersions, i.Capabilities.Images })
+	can.PythonDownloads = nil // a version at hand here may have to be installed there
 	info.Images = common(all, func(i executor.Info) ([]string, bool) { return i.Images, i.Capabilities.Images })
 	can.LocalPath = true // this process is on the caller's machine, and sends the bytes on
 	info.Capabilities = can

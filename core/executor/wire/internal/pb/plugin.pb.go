@@ -113,6 +113,7 @@ type Configure struct {
 	DataDir  string                 `protobuf:"bytes,4,opt,name=data_dir,json=dataDir" json:"data_dir,omitempty"`
 	// options is JSON.
 	Options       []byte `protobuf:"bytes,5,opt,name=options" json:"options,omitempty"`
+	Personal      bool   `protobuf:"varint,6,opt,name=personal" json:"personal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -180,6 +181,13 @@ func (x *Configure) GetOptions() []byte {
 		return x.Options
 	}
 	return nil
+}
+
+func (x *Configure) GetPersonal() bool {
+	if x != nil {
+		return x.Personal
+	}
+	return false
 }
 
 // Ping asks for a sign of life.
@@ -479,13 +487,14 @@ const file_pyexec_v1_plugin_proto_rawDesc = "" +
 	"\x10SuperviseRequest\x124\n" +
 	"\tconfigure\x18\x01 \x01(\v2\x14.pyexec.v1.ConfigureH\x00R\tconfigure\x12%\n" +
 	"\x04ping\x18\x02 \x01(\v2\x0f.pyexec.v1.PingH\x00R\x04pingB\t\n" +
-	"\amessage\"\x8c\x01\n" +
+	"\amessage\"\xa8\x01\n" +
 	"\tConfigure\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x1a\n" +
 	"\bembedded\x18\x03 \x01(\bR\bembedded\x12\x19\n" +
 	"\bdata_dir\x18\x04 \x01(\tR\adataDir\x12\x18\n" +
-	"\aoptions\x18\x05 \x01(\fR\aoptions\"\x1e\n" +
+	"\aoptions\x18\x05 \x01(\fR\aoptions\x12\x1a\n" +
+	"\bpersonal\x18\x06 \x01(\bR\bpersonal\"\x1e\n" +
 	"\x04Ping\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\"\x9f\x01\n" +
 	"\x11SuperviseResponse\x12(\n" +

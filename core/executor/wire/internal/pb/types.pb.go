@@ -2271,6 +2271,7 @@ type Capabilities struct {
 	LocalPath         bool                   `protobuf:"varint,19,opt,name=local_path,json=localPath" json:"local_path,omitempty"`
 	Languages         []string               `protobuf:"bytes,20,rep,name=languages" json:"languages,omitempty"`
 	PythonVersions    []string               `protobuf:"bytes,21,rep,name=python_versions,json=pythonVersions" json:"python_versions,omitempty"`
+	PythonDownloads   []string               `protobuf:"bytes,22,rep,name=python_downloads,json=pythonDownloads" json:"python_downloads,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -2448,6 +2449,13 @@ func (x *Capabilities) GetLanguages() []string {
 func (x *Capabilities) GetPythonVersions() []string {
 	if x != nil {
 		return x.PythonVersions
+	}
+	return nil
+}
+
+func (x *Capabilities) GetPythonDownloads() []string {
+	if x != nil {
+		return x.PythonDownloads
 	}
 	return nil
 }
@@ -2942,7 +2950,7 @@ const file_pyexec_v1_types_proto_rawDesc = "" +
 	"\x06Script\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12!\n" +
 	"\fallowed_args\x18\x02 \x03(\tR\vallowedArgs\x12!\n" +
-	"\fdefault_args\x18\x03 \x03(\tR\vdefaultArgs\"\x8c\x05\n" +
+	"\fdefault_args\x18\x03 \x03(\tR\vdefaultArgs\"\xb7\x05\n" +
 	"\fCapabilities\x12\x1c\n" +
 	"\tisolation\x18\x01 \x01(\tR\tisolation\x12\x1f\n" +
 	"\vnetwork_off\x18\x02 \x01(\bR\n" +
@@ -2968,7 +2976,8 @@ const file_pyexec_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"local_path\x18\x13 \x01(\bR\tlocalPath\x12\x1c\n" +
 	"\tlanguages\x18\x14 \x03(\tR\tlanguages\x12'\n" +
-	"\x0fpython_versions\x18\x15 \x03(\tR\x0epythonVersions\"\x91\x04\n" +
+	"\x0fpython_versions\x18\x15 \x03(\tR\x0epythonVersions\x12)\n" +
+	"\x10python_downloads\x18\x16 \x03(\tR\x0fpythonDownloads\"\x91\x04\n" +
 	"\x04Info\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x18\n" +
