@@ -65,7 +65,7 @@ func property(schema map[string]any, name string) (kind string, required bool) {
 	return kind, slices.Contains(names, any(name))
 }
 
-func TestTheToolsHaveTheArgumentsResultsAndTagsOfTheirSpecifications(t *testing.T) {
+func TestTheToolsAreThoseOfTheirSpecifications(t *testing.T) {
 	t.Parallel()
 	c := serveTest(t, newService(t, fake.Options{}), nil)
 	tools, _ := listed(c)
