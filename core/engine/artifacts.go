@@ -40,6 +40,14 @@ type artifacts struct {
 	closed <-chan struct{}
 }
 
+// artifactBytes returns the budget of the artifacts of an Execution where it is less than the limit of the disk, else 0.
+func (e *Engine) artifactBytes(limits executor.Limits) int64 {
+	if most := e.now().engine.MaxArtifactBytes; most < limits.DiskBytes {
+		return most
+	}
+	return 0
+}
+
 // badArtifact is the error for an artifact with which a backend breaks the contract.
 type badArtifact struct{ error }
 

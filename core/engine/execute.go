@@ -103,7 +103,7 @@ func (e *Engine) prepareJob(x *execution) (executor.Record, executor.Job, error)
 		}
 	}
 	job := executor.Job{
-		ID: x.id, Owner: x.owner, Attempt: x.attempts, Spec: spec, Limits: x.limits,
+		ID: x.id, Owner: x.owner, Attempt: x.attempts, Spec: spec, Limits: x.limits, ArtifactBytes: e.artifactBytes(x.limits),
 		Workspace: x.workspace, Stdin: x.stdin,
 	}
 	if x.direct != nil || x.lasting {

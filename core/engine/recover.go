@@ -180,7 +180,7 @@ func (e *Engine) attach(x *execution, rec executor.Record) (out outcome, ok bool
 	s := e.newSink(x, rec)
 	s.handle = rec.Started.Handle
 	s.resumed(rec.StartedAt)
-	job := executor.Job{ID: x.id, Owner: x.owner, Attempt: max(1, x.attempts), Spec: spec, Limits: x.limits}
+	job := executor.Job{ID: x.id, Owner: x.owner, Attempt: max(1, x.attempts), Spec: spec, Limits: x.limits, ArtifactBytes: e.artifactBytes(x.limits)}
 	v, ok := e.attachTo(x, s, job)
 	if !ok {
 		s.abandon(v.err)

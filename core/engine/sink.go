@@ -76,7 +76,7 @@ func (e *Engine) newSink(x *execution, rec executor.Record) *sink {
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(x.ctx))
 	s.violated = func(error) { x.cancel(errViolation) }
 	s.artifacts = artifacts{engine: e, id: x.id, limit: x.limits.DiskBytes, bound: "config.disk_mb", durable: x.durable, ctx: s.ctx}
-	if most := e.now().engine.MaxArtifactBytes; most > 0 && most < x.limits.DiskBytes {
+	if most := e.artifactBytes(x.limits); most > 0 {
 		s.artifacts.limit, s.artifacts.bound = most, "engine.max_artifact_bytes"
 	}
 	return s

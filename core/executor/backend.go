@@ -41,6 +41,10 @@ type Job struct {
 	Spec Spec
 	// Limits are resolved: no zero fields.
 	Limits Limits
+	// ArtifactBytes bounds the Artifacts together, by their sizes, besides Limits.DiskBytes; 0 = no such bound. It is that of the Engine
+	// (engine.max_artifact_bytes), which keeps no more. The backend sends those that fit, and then a Failure of phase collect and code
+	// exhausted.
+	ArtifactBytes int64
 	// Workspace may be nil (Code or Command only). A nil Stdin is empty and closed. Stdin is opened after Workspace was read to its
 	// end.
 	Workspace *Source

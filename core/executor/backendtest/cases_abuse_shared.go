@@ -11,7 +11,7 @@ import (
 func abuseSharedRules() []rule {
 	return []rule{
 		{"BE-226", "abuse: descriptors that a program has in flight hinder no other Execution", abuseInFlight},
-		{"BE-227", "abuse: files with holes are artifacts of their whole size, and beyond the disk limit there are none", abuseHoles},
+		{"BE-227", "abuse: files with holes are artifacts of their whole size, and beyond the disk limit or the budget of the job there are none", abuseHoles},
 	}
 }
 
@@ -142,5 +142,16 @@ for i in range(8):
 	}
 	if f := r.result.Failure; c.suite.options.Dialect != DialectFake && (f == nil || f.Code != executor.Exhausted || f.Phase != executor.PhaseCollect) {
 		c.Errorf("the failure is %+v", f)
+	}
+	budget := c.job(Program{
+		Python: "for i in range(3):\n    with open('holes%d' % i, 'wb') as f:\n        f.truncate(2 << 20)\n",
+		Fake:   "fill-file holes0 2MB\nfill-file holes1 2MB\nfill-file holes2 2MB",
+	})
+	budget.Limits.DiskBytes, budget.Spec.Limits.DiskBytes = limit, limit
+	budget.ArtifactBytes, budget.Spec.Outputs = 5<<20, []string{"holes*"}
+	r = c.run(budget).status(executor.StatusFailed)
+	f := r.result.Failure
+	if len(r.result.Artifacts) != 2 || f == nil || f.Code != executor.Exhausted || f.Phase != executor.PhaseCollect {
+		c.Errorf("of three artifacts of 2 MiB, and a budget of 5, %+v were kept; the failure is %+v", r.result.Artifacts, f)
 	}
 }

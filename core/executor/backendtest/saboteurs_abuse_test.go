@@ -62,6 +62,10 @@ func abuseSaboteurs() []saboteur {
 			}),
 		},
 		{
+			does: "sends artifacts beyond the budget", breaks: []string{"BE-227"}, abuses: true,
+			hook: changeJob(func(job *executor.Job) { job.ArtifactBytes = 0 }),
+		},
+		{
 			does: "swallows a tar bomb", breaks: []string{"BE-221"}, abuses: true,
 			hook: changeJob(func(job *executor.Job) {
 				if job.Limits.DiskBytes == 16<<20 {

@@ -17,8 +17,19 @@ func (r *run) collect(sink executor.Sink, result *executor.Result) error {
 	begin := time.Now()
 	var changed []string
 	paths, files := r.tree.regular(r.wanted)
+	var sent int64
 	for i, path := range paths {
 		f := files[i]
+		if sent += int64(len(f.data)); r.job.ArtifactBytes > 0 && sent > r.job.ArtifactBytes {
+			result.Failure = &executor.Failure{
+				Code: executor.Exhausted, Phase: executor.PhaseCollect,
+				Message: fmt.Sprintf("the artifacts must be at most %d bytes together (engine.max_artifact_bytes)", r.job.ArtifactBytes),
+			}
+			if result.Status == executor.StatusSucceeded {
+				result.Status = executor.StatusFailed
+			}
+			break
+		}
 		if err := sink.Artifact(f.header(path), bytes.NewReader(f.collected())); err != nil {
 			return err
 		}

@@ -372,7 +372,7 @@ func (x *execution) collect(out *protocol.Writer, artifacts *protocol.Credit) er
 	}
 	x.box.Expire() // an artifact may take its time
 	c := archive.Collector{
-		Out: out, Credit: artifacts, Want: x.want, Before: x.before, Layered: x.layered, MaxBytes: x.start.Limits.DiskBytes,
+		Out: out, Credit: artifacts, Want: x.want, Before: x.before, Layered: x.layered, MaxBytes: x.start.Limits.DiskBytes, Budget: x.start.ArtifactBytes,
 	}
 	f, err := c.Collect(x.folder.FD())
 	if errors.Is(err, errResumed) {

@@ -139,6 +139,8 @@ type Collector struct {
 	// Layered reports that the folder is an overlay, in which a file has another inode once it was opened for writing.
 	Layered  bool
 	MaxBytes int64
+	// Budget is a bound of the server, besides MaxBytes; 0: none.
+	Budget int64
 
 	count int
 	bytes int64
@@ -248,6 +250,9 @@ func (c *Collector) send(at int, base, name string) error {
 	}
 	if c.MaxBytes > 0 && st.Size() > c.MaxBytes-c.bytes {
 		return &errBound{"the artifacts exceed " + diskLimit(c.MaxBytes)}
+	}
+	if c.Budget > 0 && st.Size() > c.Budget-c.bytes {
+		return &errBound{fmt.Sprintf("the artifacts must be at most %d bytes together (engine.max_artifact_bytes)", c.Budget)}
 	}
 	c.bytes += st.Size()
 	return c.sendFile(f, protocol.ArtifactHeader{

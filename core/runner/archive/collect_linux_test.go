@@ -320,6 +320,12 @@ func TestTheArtifactsBoundIsReachedByWhatIsAnnounced(t *testing.T) {
 	if got.paths() != "a b" || got.failure == nil || got.failure.Code != executor.Exhausted {
 		t.Errorf("%s, %+v", got.paths(), got.failure)
 	}
+	c = wantAll(t)
+	c.Budget = 5
+	got = collectFrom(t, dir, c, nil)
+	if f := got.failure; got.paths() != "a" || f == nil || f.Code != executor.Exhausted || !strings.Contains(f.Message, "5 bytes together (engine.max_artifact_bytes)") {
+		t.Errorf("%s, %+v", got.paths(), f)
+	}
 }
 
 func TestWhatMayNotBeReadIsNamedAndTheRestIsCollected(t *testing.T) {

@@ -76,7 +76,7 @@ func NewStart(job executor.Job) Start {
 	s := job.Spec
 	return Start{
 		ExecutionID: job.ID, Session: s.Session != "", Command: s.Command, Entrypoint: s.Entrypoint, Code: s.Code, Args: s.Args, Env: s.Env,
-		Directory: s.HostDirectory, Limits: job.Limits, Outputs: s.Outputs, OutputsChanged: s.OutputsChanged,
+		Directory: s.HostDirectory, Limits: job.Limits, ArtifactBytes: job.ArtifactBytes, Outputs: s.Outputs, OutputsChanged: s.OutputsChanged,
 		FilesChanged: s.FilesChanged && s.Session != "", SampleInterval: s.SampleInterval,
 	}
 }
@@ -133,6 +133,7 @@ type Start struct {
 	// Network allows a network: that of Config.PrivateNetwork, or else the runner's.
 	Network        bool            `json:"network"`
 	Limits         executor.Limits `json:"limits"`
+	ArtifactBytes  int64           `json:"artifact_bytes,omitempty"` // as executor.Job.ArtifactBytes
 	Outputs        []string        `json:"outputs,omitempty"`
 	OutputsChanged bool            `json:"outputs_changed,omitempty"`
 	// FilesChanged is only for a session.

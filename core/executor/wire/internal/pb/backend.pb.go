@@ -114,6 +114,7 @@ type Job struct {
 	Limits        *Limits                `protobuf:"bytes,5,opt,name=limits" json:"limits,omitempty"`
 	Workspace     *Source                `protobuf:"bytes,6,opt,name=workspace" json:"workspace,omitempty"`
 	Stdin         *Source                `protobuf:"bytes,7,opt,name=stdin" json:"stdin,omitempty"`
+	ArtifactBytes int64                  `protobuf:"varint,8,opt,name=artifact_bytes,json=artifactBytes" json:"artifact_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -195,6 +196,13 @@ func (x *Job) GetStdin() *Source {
 		return x.Stdin
 	}
 	return nil
+}
+
+func (x *Job) GetArtifactBytes() int64 {
+	if x != nil {
+		return x.ArtifactBytes
+	}
+	return 0
 }
 
 // Resume says where to go on with a job.
@@ -1451,7 +1459,7 @@ const file_pyexec_v1_backend_proto_rawDesc = "" +
 	"\x17pyexec/v1/backend.proto\x12\tpyexec.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15pyexec/v1/types.proto\"\r\n" +
 	"\vInfoRequest\"3\n" +
 	"\fInfoResponse\x12#\n" +
-	"\x04info\x18\x01 \x01(\v2\x0f.pyexec.v1.InfoR\x04info\"\xef\x01\n" +
+	"\x04info\x18\x01 \x01(\v2\x0f.pyexec.v1.InfoR\x04info\"\x96\x02\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12\x18\n" +
@@ -1459,7 +1467,8 @@ const file_pyexec_v1_backend_proto_rawDesc = "" +
 	"\x04spec\x18\x04 \x01(\v2\x0f.pyexec.v1.SpecR\x04spec\x12)\n" +
 	"\x06limits\x18\x05 \x01(\v2\x11.pyexec.v1.LimitsR\x06limits\x12/\n" +
 	"\tworkspace\x18\x06 \x01(\v2\x11.pyexec.v1.SourceR\tworkspace\x12'\n" +
-	"\x05stdin\x18\a \x01(\v2\x11.pyexec.v1.SourceR\x05stdin\"P\n" +
+	"\x05stdin\x18\a \x01(\v2\x11.pyexec.v1.SourceR\x05stdin\x12%\n" +
+	"\x0eartifact_bytes\x18\b \x01(\x03R\rartifactBytes\"P\n" +
 	"\x06Resume\x12\x16\n" +
 	"\x06handle\x18\x01 \x01(\fR\x06handle\x12\x16\n" +
 	"\x06stdout\x18\x02 \x01(\x03R\x06stdout\x12\x16\n" +
