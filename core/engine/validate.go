@@ -169,16 +169,26 @@ func imageVersion(image string) string {
 	return ""
 }
 
+// unenforced returns why a backend does not enforce a limit, as its Warnings say it, for the end of a message. It is "" for a field that is no limit.
+func unenforced(field string, info executor.Info) string {
+	limit, ok := strings.CutPrefix(field, "config.")
+	if !ok {
+		return ""
+	}
+	for _, w := range info.Warnings {
+		if strings.HasPrefix(w, limit+" is not enforced") {
+			return ": " + w
+		}
+	}
+	return " on this host (python-executor doctor says why)"
+}
+
 // capable records the fields of s that a backend with this Info cannot do or enforce as missing, and a Python version that it does not have,
 // or the image of one, as invalid.
 func capable(s executor.Spec, info executor.Info, invalid, missing *executor.Problems) {
 	c := info.Capabilities
 	for _, field := range c.Unsupported(s) {
-		why := ""
-		if strings.HasPrefix(field, "config.") {
-			why = " on this host (python-executor doctor says why)"
-		}
-		missing.Add(field, "not available on backend %s%s", info.Name, why)
+		missing.Add(field, "not available on backend %s%s", info.Name, unenforced(field, info))
 	}
 	has := func(version string) bool { return slices.Contains(c.Pythons(), version) }
 	versions := strings.Join(c.PythonVersions, ", ")

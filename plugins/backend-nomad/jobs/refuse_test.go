@@ -39,6 +39,19 @@ func TestAJobIsRefusedByItsFields(t *testing.T) {
 	}
 }
 
+func TestALimitOfTheDiskIsRefusedWhereNothingBoundsIt(t *testing.T) {
+	t.Parallel()
+	for work, refused := range map[string]bool{WorkOnDisk: true, WorkInMemory: false} {
+		b := &Backend{config: Default()}
+		b.config.Work = work
+		limits := executor.Limits{MemoryBytes: minMemory, DiskBytes: 1 << 30}
+		err := b.refuse(executor.Job{Spec: executor.Spec{Code: "1", Limits: limits}, Limits: limits})
+		if got := err != nil && strings.Contains(err.Error(), "config.disk_mb: nothing bounds the disk of a job: set job.work of this backend to memory"); got != refused || (err != nil) != refused {
+			t.Errorf("%s: %v", work, err)
+		}
+	}
+}
+
 func TestTheImageOfAJobIsOnTheListAndHasItsPython(t *testing.T) {
 	t.Parallel()
 	b := &Backend{config: Default()}
