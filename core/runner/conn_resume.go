@@ -32,7 +32,7 @@ const resumeAgain = 500 * time.Millisecond
 // cut: a Workspace fails the Execution in the phase prepare, and Stdin ends.
 //
 // Codes: not_found (the runner has another Execution or none, or the output that the host lacks was acknowledged; the runner
-// goes on), unavailable (no reply within 15 s, as from a runner of another epoch).
+// goes on), unavailable (no reply within helloTimeout, as from a runner of another epoch).
 func ResumeConn(rw io.ReadWriteCloser, r ResumeOptions) (*Conn, error) {
 	c := newConn(rw)
 	if r.ExecutionID != "" {

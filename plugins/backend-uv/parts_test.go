@@ -342,9 +342,11 @@ func TestASlotThatCannotBeMadeIsGivenBack(t *testing.T) {
 	})
 	before, uid := folders(), free()
 	program := p.program
-	p.program.path = "/not/there"
-	if s, err := make(); executor.CodeOf(err) != executor.Unavailable {
-		t.Errorf("got %v, %v", s, err)
+	for _, path := range []string{"/not/there", "/bin/false"} {
+		p.program.path = path
+		if s, err := make(); executor.CodeOf(err) != executor.Unavailable || strings.Contains(err.Error(), "hello within") {
+			t.Errorf("%s: %v, %v, want unavailable without a wait for it", path, s, err)
+		}
 	}
 	p.program = program
 	if folders() != before || free() != uid {

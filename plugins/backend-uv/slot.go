@@ -83,18 +83,20 @@ func (s *slot) spawn(p program, m mechanisms, claim string, reach []string) erro
 		return fmt.Errorf("socketpair: %w", err)
 	}
 	theirs := os.NewFile(uintptr(fds[1]), "runner")
-	defer theirs.Close()
 	mine := os.NewFile(uintptr(fds[0]), "host")
 	conn, err := net.FileConn(mine) // a net.Conn, so that Close ends a Read
 	mine.Close()
 	if err != nil {
+		theirs.Close()
 		return fmt.Errorf("socketpair: %w", err)
 	}
 	s.cmd = &exec.Cmd{
 		Path: p.path, Args: slices.Concat(p.args, runnerArgs()), Dir: "/", Env: []string{claimVariable + claim}, ExtraFiles: []*os.File{theirs},
 		SysProcAttr: m.attributes(s.network), Stderr: s.stderr, WaitDelay: time.Second,
 	}
-	if err := s.cmd.Start(); err != nil {
+	err = s.cmd.Start()
+	theirs.Close() // else the end of a runner that cannot start is not seen
+	if err != nil {
 		conn.Close()
 		return fmt.Errorf("start a runner: %w", err)
 	}

@@ -81,17 +81,19 @@ func startRunner(dir string) (c *runner.Conn, stop func(), err error) {
 		return nil, nil, fmt.Errorf("socketpair: %w", err)
 	}
 	theirs, mine := os.NewFile(uintptr(fds[1]), "runner"), os.NewFile(uintptr(fds[0]), "plugin")
-	defer theirs.Close()
 	conn, err := net.FileConn(mine)
 	mine.Close()
 	if err != nil {
+		theirs.Close()
 		return nil, nil, fmt.Errorf("socketpair: %w", err)
 	}
 	cmd := &exec.Cmd{
 		Path: "/proc/self/exe", Args: []string{"local-backend", "runner", "--fd", "3"}, Dir: "/", Env: []string{},
 		ExtraFiles: []*os.File{theirs}, SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
 	}
-	if err := cmd.Start(); err != nil {
+	err = cmd.Start()
+	theirs.Close() // else the end of a runner that cannot start is not seen
+	if err != nil {
 		conn.Close()
 		return nil, nil, fmt.Errorf("start a runner: %w", err)
 	}
