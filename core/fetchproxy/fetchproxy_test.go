@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor/leaktest"
@@ -300,6 +301,44 @@ func TestASourceOutOfReachIsNoRefusal(t *testing.T) {
 		}
 		c.CloseIdleConnections()
 		p.Close()
+	}
+}
+
+// TestTheTroubleOfASourceIsForgottenOnceItAnswers: what it answered then is the reason of a failure.
+func TestTheTroubleOfASourceIsForgottenOnceItAnswers(t *testing.T) {
+	t.Parallel()
+	var lost atomic.Bool
+	lost.Store(true)
+	index := serve(t, "127.0.0.1:0", false, func(w http.ResponseWriter, _ *http.Request) {
+		if lost.Load() {
+			panic(http.ErrAbortHandler)
+		}
+		w.WriteHeader(http.StatusNotFound)
+	})
+	at := index.Listener.Addr().String()
+	p, err := Listen(Options{Policy: world(t, at, "127.0.0.1:1")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	proxy, err := url.Parse(p.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(proxy), DisableKeepAlives: true}}
+	ask := func(address string, want int) {
+		t.Helper()
+		if status, _, err := get(t, c, "http://"+address); status != want || err != nil {
+			t.Errorf("%s: %d, %v, want %d", address, status, err, want)
+		}
+	}
+	ask(at, http.StatusBadGateway)
+	ask("127.0.0.1:1", http.StatusBadGateway)
+	both := p.Trouble()
+	lost.Store(false)
+	ask(at, http.StatusNotFound)
+	if left := p.Trouble(); left == nil || !strings.Contains(left.Error(), "127.0.0.1:1") || left.Error() == both.Error() {
+		t.Errorf("before the answer %v, after it %v, want that of the other source", both, left)
 	}
 }
 

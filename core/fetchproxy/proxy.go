@@ -8,11 +8,13 @@ import (
 	"errors"
 	"io"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -47,9 +49,9 @@ type Proxy struct {
 	stop context.CancelCauseFunc
 	wg   sync.WaitGroup
 
-	mu      sync.Mutex
-	closed  bool
-	trouble error
+	mu       sync.Mutex
+	closed   bool
+	troubles map[string]error // the errors of sources that have not answered since, by endpoint
 }
 
 var errClosed = errors.New("the proxy is closed")
@@ -60,7 +62,7 @@ func Listen(o Options) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{options: o, listener: listener, token: rand.Text()}
+	p := &Proxy{options: o, listener: listener, token: rand.Text(), troubles: map[string]error{}}
 	p.ctx, p.stop = context.WithCancelCause(context.Background())
 	p.transport = &http.Transport{DisableCompression: true, MaxIdleConns: 16, IdleConnTimeout: time.Minute} // only for sources
 	if o.Upstream != nil {
@@ -70,7 +72,15 @@ func Listen(o Options) (*Proxy, error) {
 	p.pass = &httputil.ReverseProxy{
 		Rewrite:   func(r *httputil.ProxyRequest) { r.Out.Header.Del("Proxy-Authorization") },
 		Transport: p.transport, ErrorLog: quiet, FlushInterval: -1,
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) { p.fail(w, err) },
+		ModifyResponse: func(r *http.Response) error {
+			endpoint, _ := endpointOf(r.Request.URL)
+			p.answered(endpoint)
+			return nil
+		},
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			endpoint, _ := endpointOf(r.URL)
+			p.fail(w, endpoint, err)
+		},
 	}
 	p.server = &http.Server{Handler: http.HandlerFunc(p.serve), ReadHeaderTimeout: headTime, ErrorLog: quiet}
 	p.wg.Go(func() { _ = p.server.Serve(listener) }) // until Close
@@ -158,34 +168,47 @@ func (p *Proxy) refuse(w http.ResponseWriter, r *Refusal) {
 }
 
 // fail answers that a source cannot be reached. Clients do not show why, so Trouble tells it.
-func (p *Proxy) fail(w http.ResponseWriter, err error) {
+func (p *Proxy) fail(w http.ResponseWriter, endpoint string, err error) {
 	p.mu.Lock()
-	p.trouble = err
+	p.troubles[endpoint] = err
 	p.mu.Unlock()
 	w.WriteHeader(http.StatusBadGateway)
 }
 
-// Trouble returns why a source could not be reached the last time that one could not, or nil.
+// answered forgets why a source could not be reached, because what it answers now is what its client shows.
+func (p *Proxy) answered(endpoint string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.troubles, endpoint)
+}
+
+// Trouble returns why sources could not be reached that have not answered since, or nil.
 func (p *Proxy) Trouble() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.trouble
+	var errs []error
+	for _, endpoint := range slices.Sorted(maps.Keys(p.troubles)) {
+		errs = append(errs, p.troubles[endpoint])
+	}
+	return errors.Join(errs...)
 }
 
 func (p *Proxy) serveConnect(w http.ResponseWriter, r *http.Request) {
-	outside, err := p.dial(r.Context(), strings.ToLower(r.Host))
+	endpoint := strings.ToLower(r.Host)
+	outside, err := p.dial(r.Context(), endpoint)
 	if refusal, ok := errors.AsType[*Refusal](err); ok {
 		p.refuse(w, refusal)
 		return
 	}
 	if err != nil {
-		if p.options.Policy.isSource(strings.ToLower(r.Host)) {
-			p.fail(w, err)
+		if p.options.Policy.isSource(endpoint) {
+			p.fail(w, endpoint, err)
 		} else {
 			w.WriteHeader(http.StatusBadGateway)
 		}
 		return
 	}
+	p.answered(endpoint)
 	inside, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		_ = outside.Close()
