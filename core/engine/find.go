@@ -48,7 +48,7 @@ func detectCode(req *request, invalid *executor.Problems) {
 	}
 }
 
-// chooseVersion chooses the newest Python of the backend that satisfies what the program's metadata requires.
+// chooseVersion chooses the newest Python at hand that satisfies what the program's metadata requires, else the newest that can be installed.
 func chooseVersion(req *request, invalid *executor.Problems) {
 	if req.requires == "" || req.spec.PythonVersion != "" || req.spec.Image != "" {
 		return
@@ -57,7 +57,7 @@ func chooseVersion(req *request, invalid *executor.Problems) {
 	version := detect.SelectVersion(req.requires, versions)
 	if version == "" && len(versions) > 0 {
 		invalid.Add("python_version", "must satisfy the program, which requires Python %s (backend %s has %s)",
-			clip(req.requires, 100), req.backend, strings.Join(versions, ", "))
+			clip(req.requires, 100), req.backend, pythonsOf(req.info.Capabilities))
 	}
 	req.spec.PythonVersion = version
 }

@@ -20,7 +20,7 @@ func TestARefusalGivesTheReasonOfTheBackend(t *testing.T) {
 		{executor.Spec{Limits: executor.Limits{PIDs: 1}}, "config.pids: not available on backend cluster on this host (python-executor doctor says why)"},
 		{executor.Spec{Command: []string{"ls"}}, "command: not available on backend cluster"},
 		{executor.Spec{PythonVersion: "3.9"}, ""},
-		{executor.Spec{PythonVersion: "3.1"}, `python_version: must be one of 3.12 (at hand), or 3.14, 3.9 (installed when it is asked for), on backend cluster (got "3.1")`},
+		{executor.Spec{PythonVersion: "3.1"}, `python_version: must be one of 3.12 (at hand), or 3.14, 3.9 (installed when it is asked for) on backend cluster (got "3.1")`},
 		{executor.Spec{Image: "python:3.14-slim"}, ""},
 	} {
 		var invalid, missing executor.Problems

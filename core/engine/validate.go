@@ -183,6 +183,19 @@ func unenforced(field string, info executor.Info) string {
 	return " on this host (python-executor doctor says why)"
 }
 
+// pythonsOf names the Python versions of a backend for a message.
+func pythonsOf(c executor.Capabilities) string {
+	here, more := strings.Join(c.PythonVersions, ", "), strings.Join(c.PythonDownloads, ", ")
+	switch {
+	case more == "":
+		return here
+	case here == "":
+		return more + " (installed when it is asked for)"
+	default:
+		return here + " (at hand), or " + more + " (installed when it is asked for)"
+	}
+}
+
 // capable records the fields of s that a backend with this Info cannot do or enforce as missing, and a Python version that it does not have,
 // or the image of one, as invalid.
 func capable(s executor.Spec, info executor.Info, invalid, missing *executor.Problems) {
@@ -191,10 +204,7 @@ func capable(s executor.Spec, info executor.Info, invalid, missing *executor.Pro
 		missing.Add(field, "not available on backend %s%s", info.Name, unenforced(field, info))
 	}
 	has := func(version string) bool { return slices.Contains(c.Pythons(), version) }
-	versions := strings.Join(c.PythonVersions, ", ")
-	if len(c.PythonDownloads) > 0 {
-		versions += " (at hand), or " + strings.Join(c.PythonDownloads, ", ") + " (installed when it is asked for),"
-	}
+	versions := pythonsOf(c)
 	switch {
 	case s.PythonVersion == "" || has(s.PythonVersion) || c.Images && len(c.PythonVersions) == 0:
 	case len(c.Pythons()) == 0:

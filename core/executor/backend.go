@@ -152,7 +152,7 @@ type Info struct {
 	Capacity     int          `json:"capacity"`
 	Capabilities Capabilities `json:"capabilities"`
 	// Images are the names of images that are accepted without Capabilities.Images. "python:X.Y…" is accepted besides, for a version
-	// in PythonVersions, and means that interpreter. The Engine refuses all others before Run.
+	// of Capabilities.Pythons, and means that interpreter. The Engine refuses all others before Run.
 	Images []string `json:"images,omitempty"`
 	// Warnings name every default that is not enforced on this host, and what would change that.
 	Warnings []string `json:"warnings,omitempty"`

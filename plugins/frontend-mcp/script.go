@@ -165,7 +165,7 @@ func (p *python) interpreter(s *script, dir *hostFolder, file *hostFile, uv bool
 	if versions := p.backend().Capabilities.Pythons(); found.PythonVersion != "" && s.spec.PythonVersion == "" {
 		s.spec.PythonVersion = detect.SelectVersion(found.PythonVersion, versions)
 		if s.spec.PythonVersion == "" && len(versions) > 0 {
-			return valueError("python_version must be given: the program requires Python %s, and the versions at hand are %s", found.PythonVersion, strings.Join(versions, ", "))
+			return valueError("python_version must be given: the program requires Python %s, which is none of %s", found.PythonVersion, strings.Join(versions, ", "))
 		}
 	}
 	return nil
