@@ -10,7 +10,7 @@ fi
 shift
 root=$(realpath "$(dirname "$0")/..")
 temp=$(realpath /tmp)
-for folder in /dev/shm /var/tmp /run/lock; do mount -t tmpfs -o mode=1777 private "$folder"; done
+for folder in /dev/shm /var/tmp /run/lock; do [ ! -d "$folder" ] || mount -t tmpfs -o mode=1777 private "$folder"; done
 # What the command needs stays where it is, also below /tmp.
 mkdir /dev/shm/new && mount -t tmpfs -o mode=1777 private /dev/shm/new
 for keep in "$root" "$HOME" "$GOCACHE" "$GOMODCACHE" "${XDG_CACHE_HOME:-}" "${PYENV_ROOT:-}"; do

@@ -39,7 +39,7 @@ type report struct {
 	skipped int // tests that did not run here; those that only long parts run are in long
 	long    int
 	failed  []Failure
-	why     map[Failure]string // the first lines of what a failed test said
+	why     map[Failure]string // the first lines of what a failed test or package said
 	slow    []timed
 	printed bytes.Buffer // what a reader should see
 }
@@ -151,6 +151,7 @@ func (r *report) endPackage(e event, said *bytes.Buffer, open map[Failure]*bytes
 	}
 	if alone {
 		r.failed = append(r.failed, Failure{Package: e.Package})
+		r.why[Failure{Package: e.Package}] = firstLines(said.String())
 	}
 	r.printed.Write(said.Bytes())
 	if e.FailedBuild != "" {

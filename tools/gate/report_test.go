@@ -58,6 +58,11 @@ func TestAReportHasEveryFailure(t *testing.T) {
 	if r.skipped != 1 || r.long != 1 || r.tests != 6 {
 		t.Errorf("%d skipped, %d long, %d tests; want 1, 1, 6", r.skipped, r.long, r.tests)
 	}
+	for f, why := range map[Failure]string{{"m/mixed", "TestFails/half"}: "loud", {Package: "m/main"}: "FAIL\tm/main"} {
+		if !strings.Contains(r.why[f], why) {
+			t.Errorf("why %s failed: %q, want %q", f, r.why[f], why)
+		}
+	}
 	printed := r.printed.String()
 	for _, text := range []string{"loud", "panic: oh", "before", "leaked", "undefined: nothing", "ok  \tm/green", "1 × SKIPPED, docker is missing: it is not here"} {
 		if !strings.Contains(printed, text) {
