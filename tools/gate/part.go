@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // Tier says when a part runs.
@@ -35,8 +36,8 @@ type Part struct {
 	Env []string
 	// Uses names resources, such as "cpu:100 uids:1". The unit of cpu is one hundredth of a processor.
 	Uses string
-	// Apart parts have processes, IPC and folders for temporary files of their own where root runs gate (tools/apart.sh). Then they
-	// need no uids that others do not use.
+	// Apart parts have processes, IPC and folders for temporary files of their own where gate may give them (tools/apart.sh). Then
+	// they need no uids that others do not use.
 	Apart bool
 	// After names the parts that must have passed before.
 	After []string
@@ -67,15 +68,20 @@ func (p Part) resources() (map[string]int, error) {
 		}
 		all[name] = n
 	}
-	if p.Apart && os.Geteuid() == 0 {
+	if p.Apart && canBeApart() {
 		delete(all, "uids")
 	}
 	return all, nil
 }
 
+// canBeApart reports whether tools/apart.sh works here: a container may deny root what it needs.
+var canBeApart = sync.OnceValue(func() bool {
+	return os.Geteuid() == 0 && exec.Command("unshare", "--pid", "--fork", "--mount-proc", "--ipc", "--mount", "true").Run() == nil
+})
+
 // apart wraps a command of an Apart part.
 func (p Part) apart(root string, command []string) []string {
-	if !p.Apart {
+	if !p.Apart || !canBeApart() {
 		return command
 	}
 	return append([]string{filepath.Join(root, "tools", "apart.sh")}, command...)
