@@ -183,6 +183,44 @@ func TestMemoryWithoutControlGroups(t *testing.T) {
 	}
 }
 
+// The runner is stopped while the program grows and ends, as on a busy machine.
+func TestThePeakAtTheEndOfAProgramCounts(t *testing.T) {
+	cfg := testConfig(t)
+	cfg.Cgroups = nil
+	r := startRunner(t, cfg)
+	rec := newRecord()
+	rec.emit = func(e executor.Event) error {
+		if e.Body.Kind() == executor.KindOutput {
+			pid := (<-rec.started).PID
+			must(t, r.cmd.Process.Signal(unix.SIGSTOP))
+			awaittest.Until(t, "the runner is stopped", func() bool { return stateOf(r.cmd.Process.Pid) == "T" })
+			must(t, unix.Kill(pid, unix.SIGUSR1))
+			awaittest.Until(t, "the program has ended", func() bool { return stateOf(pid) == "Z" })
+			must(t, r.cmd.Process.Signal(unix.SIGCONT))
+		}
+		return nil
+	}
+	start := python(`
+import signal
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+print("up", flush=True)
+signal.sigwait([signal.SIGUSR1])
+x = bytearray(64 << 20)
+`)
+	res, err := r.Run(awaittest.Context(t), start, RunInput{}, rec)
+	if err != nil || describe(res) != "succeeded exit 0" || res.PeakMemoryBytes < 64<<20 || res.PeakMemoryBytes > 128<<20 {
+		t.Errorf("%s, %v, a peak of %d bytes", describe(res), err, res.PeakMemoryBytes)
+	}
+}
+
+// stateOf returns the letter of the state of a process, and "" of none.
+func stateOf(pid int) string {
+	raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)) // one that is gone has none
+	_, after, _ := strings.Cut(string(raw), ") ")
+	state, _, _ := strings.Cut(after, " ")
+	return state
+}
+
 func TestMemorySamplesAndCPUTime(t *testing.T) {
 	r := startRunner(t, testConfig(t))
 	burns := "import time\nx = bytearray(32 << 20)\nt = time.process_time()\nwhile time.process_time() - t < SECONDS: pass"

@@ -82,20 +82,22 @@ func (h *ahead) kill() (begun bool) {
 		defer h.slot.Close()
 	}
 	h.waiting.Close()
-	left := sandbox.RepeatKill(func() int {
+	left := sandbox.RepeatKill(func() []int {
 		h.agent.KillAll(&sandbox.Group{Everything: true})
 		for {
 			pid, err := syscall.Wait4(-1, nil, unix.WALL|unix.WNOHANG, nil)
 			switch {
 			case errors.Is(err, unix.EINTR):
 			case err != nil:
-				return 0 // there is no child
+				return nil // there is no child
 			case pid == 0:
-				return 1
+				if alive := h.agent.Descendants(); len(alive) > 0 {
+					return alive
+				} // else it has just ended
 			}
 		}
 	})
-	if left > 0 {
+	if len(left) > 0 {
 		h.agent.Logf("a process that is not of a program does not die")
 		return true
 	}

@@ -55,7 +55,7 @@ func (x *execution) runCommand(s *session.Session) error {
 	carried.finish()
 	x.res.Phases.Run = time.Since(got.At)
 	x.verdict(end, reason, g.OOMKills() > 0, s.Bound.Full())
-	x.account(r, look)
+	x.account(end, r, look)
 	if len(g.Cgroups) == 0 {
 		x.res.CPU = -1
 	}
@@ -74,8 +74,8 @@ func (x *execution) killPrograms() {
 	x.killTree()
 }
 
-// killTree kills the processes of a Command once and returns how many there were.
-func (x *execution) killTree() int {
+// killTree kills the processes of a Command once and returns them.
+func (x *execution) killTree() []int {
 	if len(x.group.Cgroups) > 0 {
 		return x.group.KillOnce()
 	}
@@ -93,12 +93,12 @@ func (x *execution) killTree() int {
 	for _, pid := range queue {
 		_ = unix.Kill(pid, unix.SIGKILL) // it may be gone already
 	}
-	return len(queue)
+	return queue
 }
 
 // killCommand kills until no process of a Command is left.
 func (x *execution) killCommand() {
-	if sandbox.RepeatKill(x.killTree) > 0 {
+	if len(sandbox.RepeatKill(x.killTree)) > 0 {
 		x.agent.die(fmt.Errorf("the program of %s does not die", x.start.ExecutionID))
 	}
 }

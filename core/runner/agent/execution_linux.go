@@ -342,11 +342,10 @@ func (x *execution) runProgram(p *sandbox.Program) error {
 	x.group.Bound.End()
 	x.setPID(0, -1)
 	x.res.Wall = end.At.Sub(got.At)
-	// The interpreter that waited may have raised the peak of its container before. Then the control group has no number for x.
 	switch {
 	case end.Early:
 		x.exiting, x.forkPeak = r, s.Result()+x.forkResident
-	case how == executor.StartFork || s.Result() == 0:
+	case how == executor.StartFork:
 		x.forkPeak = end.MaxRSS
 	}
 	if !end.Early {
@@ -356,7 +355,7 @@ func (x *execution) runProgram(p *sandbox.Program) error {
 	carried.finish()
 	x.res.Phases.Run = time.Since(got.At)
 	x.verdict(end, reason, x.group.OOMKills() > before, x.group.Bound.Full())
-	x.account(r, s)
+	x.account(end, r, s)
 	if end.Lost != nil && reason == executor.StatusUnknown {
 		return sandbox.Failed(executor.Internal, executor.PhaseRun, "%v", end.Lost)
 	}

@@ -48,11 +48,19 @@ func TestAForkServerIsNotStartedInVainAgainAndAgain(t *testing.T) {
 	if !f.permits(c) {
 		t.Error("after a server with forks another key has none")
 	}
-	for _, used := range []bool{false, true} {
-		f.server = ended(c, used, errors.New("it hangs"))
+	late := ended(c, false, context.DeadlineExceeded)
+	late.started = late.over // it has started, and made no copy in time
+	for name, s := range map[string]struct {
+		*forkServer
+		long bool
+	}{
+		"it was never used": {ended(c, false, errors.New("it hangs")), true}, "it was used": {ended(c, true, errors.New("it hangs")), false},
+		"its start was late": {ended(c, false, context.DeadlineExceeded), true}, "its first copy was late": {late, false},
+	} {
+		f.server = s.forkServer
 		f.close()
-		if long := time.Until(f.refused[c]) > forkPause; long == used {
-			t.Errorf("a server that has failed is started again after %s, it was used: %t", time.Until(f.refused[c]), used)
+		if long := time.Until(f.refused[c]) > forkPause; long != s.long {
+			t.Errorf("%s: a server that has failed is started again after %s", name, time.Until(f.refused[c]))
 		}
 		for range 2 {
 			if f.permits(c) {

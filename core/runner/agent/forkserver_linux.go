@@ -34,7 +34,8 @@ const (
 	maxForkHeld   = 64 << 20
 )
 
-// How long no server is started for a key after a start that has failed, and after the failure of a server that has worked.
+// How long no server is started for a key after a start that has failed, and after the failure of a server that has worked or whose first
+// copy was late, as on a busy machine.
 const (
 	forkStartPause = 5 * time.Minute
 	forkPause      = 10 * time.Second
@@ -71,7 +72,7 @@ func (f *forks) close() bool {
 			f.refused = map[forkKey]time.Time{}
 		}
 		pause := forkStartPause
-		if s.used {
+		if s.used || sandbox.IsClosed(s.started) && errors.Is(s.err, context.DeadlineExceeded) {
 			pause = forkPause
 		}
 		f.refused[s.key] = time.Now().Add(pause)
@@ -346,13 +347,29 @@ func (s *forkServer) kill() {
 // end kills the server and returns when nothing of it is left. A runner whose server does not die ends.
 func (s *forkServer) end() {
 	s.kill()
-	timer := time.NewTimer(sandbox.KillPatience)
-	defer timer.Stop()
-	select {
-	case <-s.over:
-	case <-timer.C:
-		s.agent.die(errors.New("the fork server does not die"))
+	for patience := sandbox.NewPatience(); ; {
+		timer := time.NewTimer(patience.Left())
+		select {
+		case <-s.over:
+			timer.Stop()
+			return
+		case <-timer.C:
+			if patience.Over(s.processes) {
+				s.agent.die(errors.New("the fork server does not die"))
+				return
+			}
+		}
 	}
+}
+
+// processes lists the processes of the server's namespaces.
+func (s *forkServer) processes() []int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.box == nil {
+		return nil
+	}
+	return s.box.Processes()
 }
 
 // clean removes what is left of a server.

@@ -137,7 +137,7 @@ func (x *execution) nameLimit(killed, full bool) {
 }
 
 // account puts into the Result what the program has used. It reads the control groups, so it comes before clean.
-func (x *execution) account(r *sandbox.Reaper, s *sandbox.Sampler) {
+func (x *execution) account(end sandbox.Exit, r *sandbox.Reaper, s *sandbox.Sampler) {
 	x.res.CPU = x.group.CPUTime()
 	if x.res.CPU >= 0 {
 		x.res.CPU = max(0, x.res.CPU-x.preCPU)
@@ -147,6 +147,11 @@ func (x *execution) account(r *sandbox.Reaper, s *sandbox.Sampler) {
 	}
 	// A control group does not count what the fork server and the copy have touched before. More than both is not true.
 	peak := s.Result()
+	// Looks at a process miss its last moments. The interpreter that waited may have raised the peak of its container before: then the
+	// control group has no number for x.
+	if !end.Early && (x.group.Memory == "" || peak == 0) {
+		x.forkPeak = max(x.forkPeak, end.MaxRSS)
+	}
 	if peak > 0 && x.forkBase > 0 {
 		x.forkPeak = min(x.forkPeak, peak+x.forkBase)
 	}

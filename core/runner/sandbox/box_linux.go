@@ -208,18 +208,26 @@ func (b *Box) end() error {
 		b.Destroy()
 		return fmt.Errorf("the box cannot be asked: %w", err)
 	}
-	timer := time.NewTimer(KillPatience)
-	defer timer.Stop()
-	select {
-	case <-b.answers:
-		return nil
-	case <-b.Over:
-		return errors.New("the first process of the box has ended")
-	case <-timer.C:
-		b.Destroy() // a late answer would be taken for the next one
-		return errors.New("the box does not become empty")
+	for patience := NewPatience(); ; {
+		timer := time.NewTimer(patience.Left())
+		select {
+		case <-b.answers:
+			timer.Stop()
+			return nil
+		case <-b.Over:
+			timer.Stop()
+			return errors.New("the first process of the box has ended")
+		case <-timer.C:
+			if patience.Over(b.Processes) {
+				b.Destroy() // a late answer would be taken for the next one
+				return errors.New("the box does not become empty")
+			}
+		}
 	}
 }
+
+// Processes lists init and what descends from it.
+func (b *Box) Processes() []int { return withDescendants([]int{b.pid}) }
 
 // Destroy kills init. The kernel then kills all processes of the box. b may be nil.
 func (b *Box) Destroy() {

@@ -101,16 +101,16 @@ func (c Cgroups) folders() []string {
 }
 
 // Kill kills every process in c and below, except this process and its threads. It returns when all that is left are zombies,
-// or with an error after KillPatience.
+// or with an error when Patience is over.
 func (c Cgroups) Kill() error {
-	if left := RepeatKill(c.KillOnce); left > 0 {
-		return fmt.Errorf("%d processes of %s do not die", left, filepath.Base(c.folders()[0]))
+	if left := RepeatKill(c.KillOnce); len(left) > 0 {
+		return fmt.Errorf("%d processes of %s do not die", len(left), filepath.Base(c.folders()[0]))
 	}
 	return nil
 }
 
-// KillOnce kills each process in c and below once, and returns how many there were.
-func (c Cgroups) KillOnce() int {
+// KillOnce kills each process in c and below once, and returns them.
+func (c Cgroups) KillOnce() []int {
 	self := os.Getpid()
 	found := map[int]bool{}
 	for controller, dir := range c {
@@ -133,7 +133,7 @@ func (c Cgroups) KillOnce() int {
 	for pid := range found {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone already
 	}
-	return len(found)
+	return slices.Collect(maps.Keys(found))
 }
 
 // groupPIDs lists the processes in dir and below.

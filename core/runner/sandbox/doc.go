@@ -31,7 +31,8 @@
 //   - RLIMIT_AS bounds the address space of each process to MemoryBytes + 256 MiB, which gives a MemoryError and not
 //     StatusOutOfMemory;
 //   - the CPU weight is not enforced;
-//   - PeakMemoryBytes is the main process's VmHWM as last seen.
+//   - PeakMemoryBytes is the main process's ru_maxrss, or that of a larger process that it has waited for. It is not less than what the
+//     runner has had, about 10 MB, because the kernel counts from before execve.
 //
 // PeakResidentBytes is always the kernel's ru_maxrss of the main process. The parent gets it when it waits. A copy of a fork server whose exit is
 // seen early has told it before, as its RLIMIT_RSS, which the kernel shows and does not enforce.
@@ -96,8 +97,8 @@
 // and its descriptors can be opened by their names in /proc. So the container starts the runner as root of that kernel, and
 // Config.UID names the program's user, which can touch nothing of the runner. The runner catches signals instead of leaving
 // them to the kernel, and drops the capabilities that programs would be bounded by. There are no control groups inside:
-// RLIMIT_NPROC bounds processes, CPU time is that of the processes that were waited for, and the peak is the main process's as
-// last seen. The control group of the whole container, on the machine, bounds memory. When it is full the container ends,
+// RLIMIT_NPROC bounds processes, CPU time is that of the processes that were waited for, and the peak is the main process's
+// ru_maxrss. The control group of the whole container, on the machine, bounds memory. When it is full the container ends,
 // without a Result. gVisor follows a link that is opened as a folder, in spite of O_NOFOLLOW. So the runner opens folders without
 // O_DIRECTORY, and follows the links of a session's paths itself.
 package sandbox

@@ -43,7 +43,7 @@ func KillLeftovers(m Marks, uid int) (int, error) {
 	}
 	own := mountPoints(os.Getpid())
 	killed := map[int]bool{}
-	begun := time.Now()
+	begun, patience := time.Now(), NewPatience()
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		left, strangers, err := m.end(uid, own, killed)
 		waited := time.Since(begun)
@@ -52,7 +52,7 @@ func KillLeftovers(m Marks, uid int) (int, error) {
 			return len(killed), err
 		case len(left) == 0 && len(strangers) == 0:
 			return len(killed), nil
-		case len(left) > 0 && waited > KillPatience:
+		case len(left) > 0 && patience.Over(func() []int { return left }):
 			return len(killed), fmt.Errorf("processes of an earlier run do not die: %v", left)
 		case len(left) == 0 && waited > strangerPatience:
 			return len(killed), fmt.Errorf("uid %d has processes that are not ours: %v", uid, strangers)

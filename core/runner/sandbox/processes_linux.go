@@ -128,16 +128,13 @@ func (r *Reaper) reap() (over bool) {
 // Look looks for processes that have ended.
 func (r *Reaper) Look() { r.reap() }
 
-// KillPatience bounds how long kills are repeated. A process that is alive then hangs in the kernel.
-const KillPatience = 10 * time.Second
-
-// RepeatKill calls kill until it finds no process. It returns the number that kill found last, which is not 0 if processes are
-// left after KillPatience.
-func RepeatKill(kill func() (found int)) int {
-	deadline := time.Now().Add(KillPatience)
+// RepeatKill calls kill until it finds no process. It returns the processes that kill found last. There are some if processes are left when
+// Patience is over.
+func RepeatKill(kill func() (found []int)) []int {
+	patience := NewPatience()
 	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		found := kill()
-		if found == 0 || time.Now().After(deadline) {
+		if len(found) == 0 || patience.Over(func() []int { return found }) {
 			return found
 		}
 		time.Sleep(pause)
@@ -174,9 +171,9 @@ func (b *Sandbox) KillAll(g *Group) {
 }
 
 // KillUntil repeats KillAll until empty is closed. look makes the owner of empty look again, because no signal tells the runner
-// of the end of a child of the box's init. KillUntil fails if processes are left after KillPatience.
+// of the end of a child of the box's init. KillUntil fails if processes are left when Patience is over.
 func (b *Sandbox) KillUntil(g *Group, empty <-chan struct{}, look func()) error {
-	deadline := time.Now().Add(KillPatience)
+	patience := NewPatience()
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		b.KillAll(g)
 		look()
@@ -187,7 +184,7 @@ func (b *Sandbox) KillUntil(g *Group, empty <-chan struct{}, look func()) error 
 			return nil
 		case <-timer.C:
 		}
-		if time.Now().After(deadline) {
+		if patience.Over(b.Descendants) {
 			return fmt.Errorf("processes do not die: %v", b.Descendants())
 		}
 	}
@@ -204,7 +201,11 @@ func (b *Sandbox) Children() []int {
 
 // Descendants lists the processes that descend from programs, and the programs, parents first.
 func (b *Sandbox) Descendants() []int {
-	found := b.Children()
+	return withDescendants(b.Children())
+}
+
+// withDescendants appends the processes that descend from found, parents first.
+func withDescendants(found []int) []int {
 	for n := 0; n < len(found) && len(found) < 1<<16; n++ {
 		found = append(found, ChildrenOf(found[n])...)
 	}

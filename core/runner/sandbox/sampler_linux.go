@@ -9,13 +9,13 @@ import (
 // maxSamples bounds Result.MemorySamples. When it is reached, every second sample is dropped and the interval doubles.
 const maxSamples = 10_000
 
-// The pauses between two looks at a program whose peak memory no control group knows.
+// The pauses between two looks at a program whose peak memory its control group may hide.
 const (
 	firstLook = 2 * time.Millisecond
 	lastLook  = 200 * time.Millisecond
 )
 
-// Sampler looks at a program's memory, for Result.MemorySamples, and for the peak where no control group counts it.
+// Sampler looks at a program's memory, for Result.MemorySamples, and for the peak where a control group hides it.
 type Sampler struct {
 	group    *Group
 	pid      int
@@ -38,8 +38,8 @@ func (s *Sampler) Next() time.Duration {
 	if s.Interval > 0 {
 		return s.Interval
 	}
-	if s.group.Memory != "" && (s.group.watched == nil || !s.group.watched.hides()) {
-		return 0
+	if s.group.Memory == "" || s.group.watched == nil || !s.group.watched.hides() {
+		return 0 // the group counts the peak, or the kernel tells it at the end of the process (Exit.MaxRSS)
 	}
 	s.look = min(2*s.look, lastLook)
 	return s.look
@@ -68,7 +68,7 @@ func (s *Sampler) Take() {
 	}
 }
 
-// Result returns the peak in bytes, and 0 if unknown.
+// Result returns the peak in bytes, and 0 if unknown. Without a control group it is that of the last Take.
 func (s *Sampler) Result() int64 {
 	if s.group.Memory != "" {
 		return max(s.group.MemoryPeak(), s.peak)

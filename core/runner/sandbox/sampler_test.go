@@ -37,17 +37,24 @@ func TestASampleOfTwoIsKept(t *testing.T) {
 
 func TestAProgramIsLookedAtLessAndLessOften(t *testing.T) {
 	t.Parallel()
-	s := NewSampler(&Group{}, os.Getpid(), time.Now(), 0)
+	hidden := &Group{Memory: "/sys/fs/cgroup/memory", watched: &Watched{peakBefore: 1 << 30}}
+	s := NewSampler(hidden, os.Getpid(), time.Now(), 0)
 	for _, want := range []time.Duration{4, 8, 16, 32, 64, 128, 200, 200} {
 		if got := s.Next(); got != want*time.Millisecond {
 			t.Errorf("the next look is in %s, want %d ms", got, want)
 		}
 	}
+	for what, g := range map[string]*Group{
+		"a control group counts it": {Memory: "/sys/fs/cgroup/memory"}, "the kernel tells it at the end": {},
+		"the container's group counts it": {Memory: "/sys/fs/cgroup/memory", watched: &Watched{}},
+	} {
+		if got := NewSampler(g, os.Getpid(), time.Now(), 0).Next(); got != 0 {
+			t.Errorf("a program is looked at in %s, although %s", got, what)
+		}
+	}
+	s = NewSampler(&Group{}, os.Getpid(), time.Now(), 0)
 	if s.Take(); len(s.Samples) > 0 || s.Result() == 0 {
 		t.Errorf("%d samples, a peak of %d bytes", len(s.Samples), s.Result())
-	}
-	if got := NewSampler(&Group{Memory: "/sys/fs/cgroup/memory"}, os.Getpid(), time.Now(), 0).Next(); got != 0 {
-		t.Errorf("a program is looked at although a control group counts its memory: in %s", got)
 	}
 }
 

@@ -261,8 +261,8 @@ func describeEnd(ws syscall.WaitStatus) string {
 	return fmt.Sprintf("exit code %d", ws.ExitStatus())
 }
 
-// Kill kills the interpreter and all that descends from it, once, and returns how many there were. No Command runs then.
-func (i *Interpreter) Kill() int {
+// Kill kills the interpreter and all that descends from it, once, and returns them. No Command runs then.
+func (i *Interpreter) Kill() []int {
 	if len(i.Group.Cgroups) > 0 {
 		return i.Group.KillOnce()
 	}
@@ -270,19 +270,19 @@ func (i *Interpreter) Kill() int {
 	for _, pid := range all {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone already
 	}
-	return len(all)
+	return all
 }
 
 // stop kills until nothing of the interpreter is left, and gives everything back.
 func (i *Interpreter) stop() {
-	left := sandbox.RepeatKill(func() int {
+	left := sandbox.RepeatKill(func() []int {
 		found := i.Kill()
-		if !sandbox.IsClosed(i.Exited) {
-			found++
+		if len(found) == 0 && !sandbox.IsClosed(i.Exited) {
+			found = []int{i.PID}
 		}
 		return found
 	})
-	if left > 0 {
+	if len(left) > 0 {
 		i.session.sandbox.Die(fmt.Errorf("the interpreter of %s does not die", i.session.Start.SessionID))
 	}
 	i.release()
