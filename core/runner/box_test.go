@@ -110,6 +110,7 @@ func TestBox(t *testing.T) {
 		"a killed runner leaves no process":                              boxKilledRunner,
 		"a box whose first process dies ends the runner":                 boxKilledInit,
 		"a box that dies before a program starts ends the runner":        boxKilledInitBeforeAProgram,
+		"a program reads its limits where libraries look":                boxLimits,
 		"a session is in a box and gets search paths while it runs":      boxSession,
 		"a network is the machine's or none":                             boxNetwork,
 		"files that are sent again are as they were sent":                boxTree,
@@ -147,10 +148,12 @@ func boxFiles(t *testing.T) {
 	boxed(t, nil).saysInBox(t, `
 import os
 print(sorted(set(os.listdir("/")) - {"lib32", "libx32", "lib64", "lib", "bin", "sbin"}))
-for path in ("/etc/shadow", "/root", "/home", "/srv", "/opt", "/var/lib", "/sys", "/run/docker.sock", "/boot"):
+for path in ("/etc/shadow", "/root", "/home", "/srv", "/opt", "/var/lib/dpkg", "/sys/class", "/sys/kernel", "/run/docker.sock", "/boot",
+             "/etc/environment", "/etc/profile.d", "/etc/ssh", "/etc/maven/settings.xml", "/etc/wgetrc"):
     if os.path.exists(path): print("there is", path)
 print(os.getcwd(), os.environ["HOME"], os.environ["TMPDIR"], os.uname().nodename)
-`, "['dev', 'etc', 'proc', 'run', 'tmp', 'usr', 'var', 'work']\n/work /work /tmp sandbox")
+print(os.listdir("/sys/devices"), os.listdir("/sys/devices/system"), os.listdir("/sys/fs"))
+`, "['dev', 'etc', 'proc', 'run', 'sys', 'tmp', 'usr', 'var', 'work']\n/work /work /tmp sandbox\n['system'] ['cpu'] ['cgroup']")
 }
 
 func boxWrites(t *testing.T) {

@@ -33,6 +33,8 @@ type Box struct {
 	dir  string   // the mount point of its tmpfs
 	base *os.File // the folder that the tmpfs hides
 	view *view
+	// shownMemory is the limit of memory that programs read about, in bytes; 0 is none.
+	shownMemory int64
 	// command starts this program's init.
 	command []string
 

@@ -25,13 +25,33 @@ func systemFolders() []string {
 	return []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
 }
 
-// systemFiles are what a box has of the machine's /etc, as far as it exists: what the C library, OpenSSL and Python read.
+// systemFiles are what a box has of the machine's /etc, as far as it exists, as patterns of names: what the C library, OpenSSL and Python
+// read, and what packages keep there of their own data, to which links in /usr lead. Files in which an administrator writes passwords,
+// tokens, users or names of hosts are not among them: such as environment, profile.d, odbc.ini, wgetrc, pip.conf, npmrc, maven/settings.xml,
+// R/Renviron.site, ssh.
 func systemFiles() []string {
 	return []string{
-		"alternatives", "ca-certificates", "crypto-policies", "gai.conf", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.alias",
-		"locale.conf", "localtime", "mime.types", "os-release", "pki", "protocols", "resolv.conf", "services", "ssl", "timezone",
+		"alternatives", "ca-certificates", "ca-certificates.conf", "crypto-policies", "gai.conf", "ld.so.cache", "ld.so.conf", "ld.so.conf.d",
+		"locale.alias", "locale.conf", "localtime", "mime.types", "os-release", "pki", "protocols", "python3*", "resolv.conf", "services", "ssl", "timezone",
+		// the names of the system, for programs that look by them
+		"debian_version", "fedora-release", "lsb-release", "redhat-release", "system-release",
+		// fonts, images, documents
+		"ImageMagick-*", "fonts", "ghostscript", "groff", "libpaper.d", "magic", "magic.mime", "mailcap", "papersize", "paperspecs", "povray", "sgml",
+		"texmf", "xml",
+		// languages and libraries
+		"OpenCL", "R/Makeconf", "R/Renviron", "R/Rprofile.site", "R/javaconf", "R/ldpaths", "R/repositories", "X11/app-defaults", "X11/rgb.txt", "drirc",
+		"glvnd", "gtk-2.0", "gtk-3.0", "gtk-4.0", "inputrc", "java", "java-*", "jvm", "matplotlibrc", "maven/logging", "maven/m2.conf",
+		"odbcinst.ini", "openmpi*", "perl", "pmix*", "prrte", "terminfo", "vulkan",
 	}
 }
+
+// systemData are what a box has of the machine's /var, as far as it exists: what packages have made when they were installed.
+func systemData() []string {
+	return []string{"/var/cache/fontconfig", "/var/lib/dictionaries-common", "/var/lib/ghostscript", "/var/lib/texmf"}
+}
+
+// hostNames are files of systemFiles that hold the name of the machine. They are empty in a box.
+func hostNames() []string { return []string{"/etc/ssl/certs/ssl-cert-snakeoil.pem"} }
 
 // devices are those of a box.
 func devices() []string { return []string{"null", "zero", "full", "random", "urandom", "tty"} }
@@ -45,16 +65,19 @@ func makeBoxRoot(dir string, cfg protocol.Config) (*view, error) {
 	if err := unix.Mount("tmpfs", dir, "tmpfs", diskFlags, "mode=0755,size=1m,nr_inodes=8192"); err != nil {
 		return nil, fmt.Errorf("root folder: mount: %w", err)
 	}
-	for _, name := range []string{boxDisk, boxRoot} {
+	for _, name := range []string{boxDisk, boxRoot, boxShown} {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil { //nolint:gosec // programs pass through
 			return nil, fmt.Errorf("root folder: %w", err)
 		}
+	}
+	if err := makeShown(filepath.Join(dir, boxShown), ownCPUBound()); err != nil {
+		return nil, fmt.Errorf("root folder: %w", err)
 	}
 	v, err := openView(filepath.Join(dir, boxRoot))
 	if err != nil {
 		return nil, fmt.Errorf("root folder: %w", err)
 	}
-	if err := errors.Join(v.makeFolders(), v.bindSystem(), v.makeEtc(cfg), v.makeDev()); err != nil {
+	if err := errors.Join(v.makeFolders(), v.bindSystem(), v.makeEtc(cfg), v.makeDev(), v.makeSys()); err != nil {
 		return nil, errors.Join(fmt.Errorf("root folder: %w", err), v.close())
 	}
 	if err := unix.Mount("", dir, "", unix.MS_SHARED|unix.MS_REC, ""); err != nil {
@@ -64,8 +87,13 @@ func makeBoxRoot(dir string, cfg protocol.Config) (*view, error) {
 }
 
 func (v *view) makeFolders() error {
-	for _, dir := range []string{"dev/pts", "dev/shm", "etc", "proc", "run/lock", "tmp", "var/tmp", "work"} {
+	for _, dir := range []string{"dev/pts", "dev/shm", "etc", "proc", "run/lock", "sys/fs/cgroup", "tmp", "var/tmp", "work"} {
 		if err := v.root.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // programs pass through
+			return err
+		}
+	}
+	for _, name := range shownHierarchies() { // see mountShown
+		if err := v.root.Mkdir("sys/fs/cgroup/"+name, 0o755); err != nil {
 			return err
 		}
 	}
@@ -129,20 +157,44 @@ func (v *view) makeEtc(cfg protocol.Config) error {
 			return err
 		}
 	}
-	names := systemFiles()
-	pythons, err := filepath.Glob("/etc/python3*")
-	if err != nil {
-		return err
+	for _, pattern := range systemFiles() {
+		paths, err := filepath.Glob("/etc/" + pattern)
+		if err != nil {
+			return err
+		}
+		for _, path := range paths {
+			if err := v.root.MkdirAll(strings.TrimPrefix(filepath.Dir(path), "/"), 0o755); err != nil { //nolint:gosec // programs pass through
+				return err
+			}
+			if err := v.copyOrBind(path); err != nil {
+				return err
+			}
+		}
 	}
-	for _, path := range pythons {
-		names = append(names, filepath.Base(path))
+	for _, path := range systemData() {
+		if err := v.copyOrBind(path); err != nil {
+			return err
+		}
 	}
-	for _, name := range names {
-		if err := v.copyOrBind("/etc/" + name); err != nil {
+	for _, path := range hostNames() {
+		if _, err := v.stat(path); err != nil {
+			continue
+		}
+		if err := v.bindPath(filepath.Join(filepath.Dir(v.path), boxShown, emptyFile), path, readOnly); err != nil {
 			return err
 		}
 	}
 	return v.root.Symlink("/proc/mounts", "etc/mtab")
+}
+
+// makeSys binds what libraries read about processors: their number and how they share cores and caches. It is what /proc/cpuinfo tells, too.
+func (v *view) makeSys() error {
+	const cpu = "/sys/devices/system/cpu"
+	err := v.bindPath(cpu, cpu, readOnly|unix.MOUNT_ATTR_NOEXEC)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 func (v *view) makeDev() error {

@@ -199,6 +199,7 @@ func enterRoot(dir string) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("slave mounts: %w", err)
 	}
+	trees := hierarchyTrees()
 	if err := unix.Chdir(dir); err != nil {
 		return fmt.Errorf("root folder: %w", err)
 	}
@@ -216,7 +217,7 @@ func enterRoot(dir string) error {
 	if err := unix.MountSetattr(unix.AT_FDCWD, "/", 0, &unix.MountAttr{Attr_set: readOnly}); err != nil {
 		return fmt.Errorf("root folder: read-only: %w", err)
 	}
-	if err := maskProc(proc); err != nil {
+	if err := errors.Join(maskProc(proc), mountShown(proc, trees)); err != nil {
 		return err
 	}
 	if err := chrootBox(); err != nil {

@@ -152,6 +152,9 @@ func (b *Sandbox) MakePlace(ready *Prepared, start protocol.Start) (*Folder, *Gr
 	if err == nil {
 		err = f.Reach(start)
 	}
+	if err == nil {
+		err = b.Box.show(start.Limits.MemoryBytes)
+	}
 	if err != nil {
 		return f, &Group{}, err
 	}
