@@ -93,7 +93,7 @@ func (u under) warnings() []string {
 	if u.gvisor {
 		list = append(list,
 			"runtime: programs run on gVisor's kernel. memory_mb and disk_mb form one limit there: a program may use memory in place of files. When it is reached, the whole container ends: the result is out_of_memory, without artifacts, and a session is lost. gVisor's own memory counts as well: about 20 MB, and 5 MB for each process",
-			"runtime: peak memory is sampled from the main process only, CPU time counts only processes that have ended, and only memory limits the number of files in /work and /tmp",
+			"runtime: peak memory is that of the main process only, CPU time counts only processes that have ended, and only memory limits the number of files in /work and /tmp",
 		)
 	}
 	if u.noNetwork {

@@ -147,12 +147,25 @@ const buildGrace = time.Second
 // buildShares is the CPU weight of a build slot. It is half the default, so that Executions come first.
 const buildShares = 512
 
-// run runs one program in the build slot to its end and writes its output to said. A Failure names the limit that ended the
-// program.
+// confined is what a program in the build slot reaches.
+type confined struct {
+	writable []string
+	// reach may be nil: then it is what the arguments and the environment name.
+	reach   []string
+	network bool
+}
+
+// run is runIn for a program that fills the build slot's folders.
 func (x *buildSlot) run(ctx context.Context, network bool, env map[string]string, said io.Writer, argv ...string) (executor.Result, *executor.Failure, error) {
+	return x.runIn(ctx, confined{writable: []string{x.temp, x.packages}, network: network}, env, said, argv...)
+}
+
+// runIn runs one program in the build slot to its end and writes its output to said. A Failure names the limit that ended the
+// program.
+func (x *buildSlot) runIn(ctx context.Context, in confined, env map[string]string, said io.Writer, argv ...string) (executor.Result, *executor.Failure, error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	if network {
+	if in.network {
 		own := env
 		env = x.proxy.Environment()
 		for name, value := range own {
@@ -168,9 +181,12 @@ func (x *buildSlot) run(ctx context.Context, network bool, env map[string]string
 		x.watch(watch, end)
 	}()
 	refusals := x.endOnRefusal(watch, end)
+	if in.reach == nil {
+		in.reach = x.reaches(argv, env)
+	}
 	start := runner.Start{
-		ExecutionID: "prepare", Command: argv, Env: env, Path: defaultPath, Network: network || x.how.User && !x.how.Box,
-		Reach: x.reaches(argv, env), Writable: []string{x.temp, x.packages},
+		ExecutionID: "prepare", Command: argv, Env: env, Path: defaultPath, Network: in.network || x.how.User && !x.how.Box,
+		Reach: in.reach, Writable: in.writable,
 		Limits: executor.Limits{MemoryBytes: x.builder.config.PrepareMemoryBytes, PIDs: x.builder.config.PreparePIDs, CPUShares: buildShares, OutputBytes: 1 << 20, KillGrace: buildGrace},
 	}
 	if !x.how.Tmpfs {

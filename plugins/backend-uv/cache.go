@@ -32,8 +32,10 @@ type marker struct {
 	Files        int64    `json:"files"`
 	Bytes        int64    `json:"bytes"`
 	// StartupCode is a file of a package that runs code when an interpreter starts, or "".
-	StartupCode string    `json:"startup_code,omitempty"`
-	Built       time.Time `json:"built"`
+	StartupCode string `json:"startup_code,omitempty"`
+	// Fonts is matplotlib's list of fonts, relative to the environment, or "".
+	Fonts string    `json:"fonts,omitempty"`
+	Built time.Time `json:"built"`
 	// Boot is the boot of the machine in which the content was last found complete. A power cut may leave empty files.
 	Boot string `json:"boot"`
 }

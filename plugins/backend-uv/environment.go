@@ -173,7 +173,9 @@ func (b *builder) prepare(ctx context.Context, turn int, temp string, program uv
 	if failure, err := b.install(ctx, x, program, w, notify); failure != nil || err != nil {
 		return fresh, failure, err
 	}
-	failure, err = b.compile(ctx, x, w.interpreter)
+	if failure, err = b.compile(ctx, x, w.interpreter); failure == nil && err == nil {
+		err = b.listFonts(ctx, x, w.interpreter)
+	}
 	return x.fresh, failure, err
 }
 
@@ -183,6 +185,10 @@ func (b *builder) finish(key, dir string, w want, fresh madeByUV) (*executor.Fai
 		return nil, fmt.Errorf("take over an environment: %w", err)
 	}
 	os.Remove(filepath.Join(dir, ".lock")) // uv's own lock file, which all users may write to
+	fonts, err := keepFonts(filepath.Join(filepath.Dir(dir), "fonts"), dir)
+	if err != nil {
+		return nil, fmt.Errorf("keep the list of fonts of an environment: %w", err)
+	}
 	files, bytes, err := measure(dir)
 	if err != nil {
 		return nil, err
@@ -201,5 +207,5 @@ func (b *builder) finish(key, dir string, w want, fresh madeByUV) (*executor.Fai
 	if err != nil {
 		return nil, fmt.Errorf("look for code that runs at the start of an environment: %w", err)
 	}
-	return nil, b.cache.commit(key, dir, marker{Python: w.interpreter.Version, Requirements: packages, StartupCode: code})
+	return nil, b.cache.commit(key, dir, marker{Python: w.interpreter.Version, Requirements: packages, StartupCode: code, Fonts: fonts})
 }

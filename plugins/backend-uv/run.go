@@ -113,7 +113,7 @@ func (b *Backend) plan(ctx context.Context, job executor.Job, i interpreter, not
 	}
 	p.start.Reach = append(slices.Clone(i.reach), alias)
 	if p.environment != nil {
-		p.start.Reach = append(p.start.Reach, p.environment.dir)
+		p.start.Reach, p.start.Caches = append(p.start.Reach, p.environment.dir), p.environment.caches()
 	}
 	p.start.DirectoryWritable = spec.HostDirectory != "" && b.config.writable(spec.HostDirectory)
 	return p, nil, nil

@@ -92,7 +92,7 @@ func (b *Backend) openSession(ctx context.Context, s *session, asked executor.Se
 	}
 	start := runner.SessionStart{
 		SessionID: s.ID, Language: s.language, Interpreter: p.start.Interpreter, Env: spec.Env, Path: p.start.Path,
-		Network: p.network, Limits: asked.Limits, Preload: preload, Reach: p.start.Reach,
+		Network: p.network, Limits: asked.Limits, Preload: preload, Reach: p.start.Reach, Caches: p.start.Caches,
 	}
 	if s.language != executor.LanguagePython {
 		start.Interpreter, start.Preload = []string{b.languages[s.language]}, nil

@@ -16,7 +16,7 @@ import (
 // runCommand runs the Command of x as a process of its own in the session.
 func (x *execution) runCommand(s *session.Session) error {
 	start := x.start
-	start.Env, start.Path, start.Directory = s.VariablesOfCommands(), s.Start.Path, ""
+	start.Env, start.Path, start.Caches, start.Directory = s.VariablesOfCommands(), s.Start.Path, s.Start.Caches, ""
 	p, err := sandbox.Resolve(start, s.Folder, x.agent.Config, archive.PythonFiles{})
 	if err != nil {
 		return err

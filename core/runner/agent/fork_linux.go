@@ -81,7 +81,7 @@ func (x *execution) startForkServer() {
 	if !ok || !f.permits(key) || x.agent.Disk.Hides(filepath.Dir(key.interpreter)) {
 		return
 	}
-	env, err := sandbox.Environment(protocol.Start{Path: x.start.Path}, x.folder)
+	env, err := sandbox.Environment(protocol.Start{Path: x.start.Path, Caches: x.start.Caches}, x.folder)
 	if err != nil {
 		x.agent.Logf("fork server: %v", err)
 		return

@@ -110,6 +110,8 @@ type Start struct {
 	Reach []string `json:"reach,omitempty"`
 	// Writable is as Reach, but the program may write there as far as its uid may. It only counts in a box.
 	Writable []string `json:"writable,omitempty"`
+	// Caches are folders that the program finds with what was made for it before.
+	Caches []Cache `json:"caches,omitempty"`
 	// Session runs the Execution in the open session: Code in its interpreter, a Command as a process of its own. Only Args of a
 	// Command, Stdin, Outputs, OutputsChanged, FilesChanged, SampleInterval, and the Limits Timeout, OutputBytes and KillGrace
 	// count besides. The rest is the session's.
@@ -149,6 +151,14 @@ type Start struct {
 	Requirements  []string `json:"requirements,omitempty"`
 }
 
+// Cache is a folder below TMPDIR in which a library finds its cache. The program may write there. It is left out where TMPDIR is not the program's own.
+type Cache struct {
+	// Variable names the folder for the program, unless Env has that variable.
+	Variable string `json:"variable"`
+	// Files are absolute paths of what the folder has links to. The program must reach them, and may only read them.
+	Files []string `json:"files"`
+}
+
 // OwnThreads bounds the threads of a runner that is PID 1. A container's pids limit must be that much above the program's.
 const OwnThreads = 24
 
@@ -165,6 +175,8 @@ type SessionStart struct {
 	Path string            `json:"path"`
 	// Reach is as in Start.
 	Reach []string `json:"reach,omitempty"`
+	// Caches is as in Start, for the interpreter and for every Command.
+	Caches []Cache `json:"caches,omitempty"`
 	// Network is as in Start.
 	Network bool `json:"network"`
 	// Limits bind the interpreter and all Commands together. KillGrace is how long an interrupted cell may take to end. Timeout

@@ -58,6 +58,11 @@ func Environment(start protocol.Start, work *Folder) ([]string, error) {
 		"LANG":             "C.UTF-8",
 		"PYTHONUNBUFFERED": "1",
 	}
+	for _, c := range start.Caches {
+		if !work.shared {
+			env[c.Variable] = work.cacheFolder(c)
+		}
+	}
 	maps.Copy(env, start.Env)
 	if env["PYTHONUNBUFFERED"] == "" {
 		delete(env, "PYTHONUNBUFFERED")

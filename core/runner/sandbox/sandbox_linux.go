@@ -155,6 +155,9 @@ func (b *Sandbox) MakePlace(ready *Prepared, start protocol.Start) (*Folder, *Gr
 	if err == nil {
 		err = b.Box.show(start.Limits.MemoryBytes)
 	}
+	if err == nil {
+		err = f.linkCaches(b.Config, start.Caches)
+	}
 	if err != nil {
 		return f, &Group{}, err
 	}

@@ -74,7 +74,7 @@ func Open(ctx context.Context, b *sandbox.Sandbox, start protocol.SessionStart, 
 // makePlace makes the folder and the control groups, or takes those of ready.
 func (s *Session) makePlace(ready *sandbox.Prepared) (err error) {
 	cfg, limits := s.sandbox.Config, s.Start.Limits
-	s.Folder, s.group, err = s.sandbox.MakePlace(ready, protocol.Start{Path: s.Start.Path, Reach: s.Start.Reach, Limits: limits})
+	s.Folder, s.group, err = s.sandbox.MakePlace(ready, protocol.Start{Path: s.Start.Path, Reach: s.Start.Reach, Caches: s.Start.Caches, Limits: limits})
 	if err = errors.Join(err, ready.Remove()); err != nil {
 		return fmt.Errorf("session: %w", err)
 	}
@@ -108,7 +108,7 @@ func (s *Session) environ() ([]string, error) {
 	env := map[string]string{}
 	maps.Copy(env, s.env)
 	maps.Copy(env, s.Driver.Env) // without it there is no session
-	return sandbox.Environment(protocol.Start{Path: s.Start.Path, Env: env}, s.Folder)
+	return sandbox.Environment(protocol.Start{Path: s.Start.Path, Env: env, Caches: s.Start.Caches}, s.Folder)
 }
 
 // VariablesOfCommands returns the environment variables that every Command has.
