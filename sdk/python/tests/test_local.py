@@ -183,7 +183,9 @@ def test_a_server_that_is_never_ready_is_ended(folders: Path) -> None:
     assert list(folders.iterdir()) == [program]
 
 
-def test_a_stop_ends_a_start(folders: Path) -> None:
+@pytest.mark.parametrize("ready", [False, True], ids=["before the server is ready", "that a ready server would end"])
+def test_a_stop_ends_a_start(folders: Path, monkeypatch: pytest.MonkeyPatch, ready: bool) -> None:
+    monkeypatch.setattr(LocalServer, "_ready", lambda *_: ready)
     server = LocalServer()
     server.stop()
     with pytest.raises(LocalServerError, match="stopped before it was ready"):

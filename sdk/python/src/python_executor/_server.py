@@ -131,9 +131,11 @@ class LocalServer:
     def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + self._start_timeout_seconds
         with httpx.Client(trust_env=False) as http:  # a proxy must not see the loopback address
-            while not self._ready(http):
+            while True:
                 if self._stopping.is_set():
                     raise LocalServerError("local server: stopped before it was ready")
+                if self._ready(http):
+                    return
                 if process.poll() is not None:
                     raise LocalServerError(f"local server: ended with status {process.returncode} before it was ready:\n{self._log_tail()}")
                 if time.monotonic() > deadline:
