@@ -17,4 +17,11 @@ for keep in "$root" "$HOME" "$GOCACHE" "$GOMODCACHE" "${XDG_CACHE_HOME:-}" "${PY
 done
 mount --move /dev/shm/new "$temp" && rmdir /dev/shm/new
 cd "$PWD" # what the shell had open may be covered now
-"$@"
+status=0
+"$@" || status=$?
+for process in /proc/[0-9]*; do # they end together with this process, the first of them
+  number=${process#/proc/}
+  [ "$number" != 1 ] && line=$(tr '\0' ' ' 2>/dev/null <"$process/cmdline") && [ -n "$line" ] || continue
+  echo "apart: ending process $number, which the part left running: $line" >&2
+done
+exit $status

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
 const whatIsThere = "import os; print(open('made').read() == 'made\\n', open('who').read() == f'{os.getuid()}\\n', open('where').read() == os.getcwd() + '\\n')"
@@ -53,9 +54,7 @@ func TestAPreCommandThatFailsIsAResultWithItsOutput(t *testing.T) {
 // A command may go on after one of its processes was killed for its memory. That is no end of the command, nor of the program.
 func TestWhatPreCommandsTolerateIsNotTheProgramsEnd(t *testing.T) {
 	b := openBackend(t, nil)
-	if !b.can.Memory {
-		t.Skip("SKIPPED, nothing bounds memory here")
-	}
+	needtest.Need(t, b.can.Memory, needtest.Cgroup, "nothing bounds memory")
 	for code, want := range map[string]executor.Status{"print(1)": executor.StatusSucceeded, "raise SystemExit(3)": executor.StatusFailed} {
 		asked := job(executor.Spec{Code: code, PreCommands: []string{"python3 -c 'import mmap; mmap.mmap(-1, 1 << 30, flags=0x8022)' || true", "true"}})
 		asked.Limits.MemoryBytes = 128 << 20

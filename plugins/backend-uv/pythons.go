@@ -86,8 +86,10 @@ func (b *Backend) download(ctx context.Context, spec executor.Spec, minor string
 	}
 	if failure != nil {
 		told := *failure
-		told.Field = cmp.Or(map[bool]string{true: "docker_image"}[spec.PythonVersion == ""], "python_version")
-		told.Message = fmt.Sprintf("Python %s is not on this machine, which has %s: %s", minor, strings.Join(inv.minors(), ", "), failure.Message)
+		if told.Field = "python_version"; spec.PythonVersion == "" {
+			told.Field = "docker_image"
+		}
+		told.Message = fmt.Sprintf("Python %s is not on this machine, which has %s: %s", minor, cmp.Or(strings.Join(inv.minors(), ", "), "none"), failure.Message)
 		failure = &told
 	}
 	return i, failure, err
@@ -232,5 +234,11 @@ func linkPython(home, link string) error {
 	}
 	target, relErr := filepath.Rel(filepath.Dir(link), filepath.Dir(filepath.Dir(found[0])))
 	fresh := home + ".link"
-	return errors.Join(err, relErr, os.Chmod(home, 0o755), os.Symlink(target, fresh), os.Rename(fresh, link)) //nolint:gosec // programs read it
+	if err = errors.Join(err, relErr, os.Chmod(home, 0o755)); err != nil { //nolint:gosec // programs read it
+		return err
+	}
+	if err = os.Symlink(target, fresh); err != nil {
+		return err
+	}
+	return os.Rename(fresh, link) // the link is there when all else is
 }
