@@ -68,6 +68,9 @@ type MemoryBound struct {
 	stubborn bool
 	// patience is how many looks may still find processes that exit by themselves before another process is killed.
 	patience int
+	// exiting has those that did when there was first too much. While one of them works on its end, or waits for a processor, looks cost
+	// no patience: on a busy machine an end takes as long as the processor is away. nil before the first.
+	exiting map[int]processMemory
 }
 
 // GroupLimits returns the limits of a control group for programs with limits. A tmpfs with a limit of its own needs room in it.
@@ -179,12 +182,16 @@ func (b *MemoryBound) look() time.Duration {
 	}
 	now := parseNumber(readControl(b.usage))
 	if now <= b.limit {
-		b.victim, b.spare, b.patience = 0, 0, exitLooks
+		b.victim, b.spare = 0, 0
+		b.waitAnew()
 		return b.next(now)
 	}
 	if b.victim != 0 {
 		m := memoryOf(b.victim)
-		if b.spare > 0 && (m.held || m.leaving) {
+		switch {
+		case m.runs:
+			return time.Millisecond
+		case b.spare > 0 && (m.held || m.leaving):
 			b.spare--
 			return time.Millisecond
 		}
@@ -203,9 +210,12 @@ func (b *MemoryBound) look() time.Duration {
 		})
 		return time.Millisecond
 	}
-	b.patience = exitLooks
+	b.waitAnew()
 	return b.next(held)
 }
+
+// waitAnew forgets for which processes that exit b has waited.
+func (b *MemoryBound) waitAnew() { b.patience, b.exiting = exitLooks, nil }
 
 // next returns the time until the next look when programs hold that many bytes. It grows while that number does not change.
 func (b *MemoryBound) next(held int64) time.Duration {
@@ -228,13 +238,19 @@ func (b *MemoryBound) headroom(held int64) time.Duration {
 
 // held returns what programs hold without their files, and whether that is too much. Caches that the kernel can empty do not
 // count.
+//
+// memory.stat may show for two seconds what a process held that is gone (the kernel sums it up late: mem_cgroup_flush_stats). The usage
+// of the group is exact, so programs hold at most the usage and what is swapped, without files and caches.
 func (b *MemoryBound) held(used DiskUse) (held int64, over bool) {
 	files := min(used.bytes, b.disk)
 	overhead := used.files*bytesPerFile + files/pageOverhead
 	stat := parseStat(readControl(b.stat), b.group.v2)
-	held = stat.anonymous + max(stat.shared-files, 0) - b.ownMemory()
+	held = stat.anonymous + max(stat.shared-files, 0)
 	if b.group.v2 {
 		held += max(stat.kernel-overhead, 0)
+	}
+	held = min(held, max(parseNumber(readControl(b.usage))+stat.swapped-files-stat.cached, 0)) - b.ownMemory()
+	if b.group.v2 {
 		return held, held > b.limit
 	}
 	if held > b.limit {
@@ -279,20 +295,19 @@ func (b *MemoryBound) ownMemory() int64 {
 // waits for their memory, for b.patience looks. still reports whether there is too much memory. It is called when the process has been
 // chosen, because the one that held the memory may have ended before.
 func (b *MemoryBound) kill(still func() bool) {
-	largest, most, leaving := 0, int64(0), false
+	largest, most := 0, int64(0)
+	leaving := map[int]processMemory{}
 	all := b.group.processes()
 	for _, pid := range all {
 		m := memoryOf(pid)
 		if m.resident > most {
 			largest, most = pid, m.resident
 		}
-		leaving = leaving || m.leaving
+		if m.leaving {
+			leaving[pid] = m
+		}
 	}
-	if leaving && b.patience > 0 {
-		b.patience--
-		return
-	}
-	if largest == 0 || !still() {
+	if b.waits(leaving) || largest == 0 || !still() {
 		return
 	}
 	b.victim, b.spare = largest, endLooks
@@ -304,6 +319,20 @@ func (b *MemoryBound) kill(still func() bool) {
 			_ = unix.Kill(pid, unix.SIGKILL)
 		}
 	}
+}
+
+// waits reports whether there is patience with processes that exit.
+func (b *MemoryBound) waits(leaving map[int]processMemory) bool {
+	if b.exiting == nil {
+		b.exiting = leaving
+	}
+	for pid, m := range leaving {
+		if _, first := b.exiting[pid]; first && m.runs {
+			return true
+		}
+	}
+	b.patience--
+	return len(leaving) > 0 && b.patience >= 0
 }
 
 // processes lists the processes of g, except this one.
@@ -321,6 +350,8 @@ type processMemory struct {
 	resident int64 // in bytes
 	// leaving reports that the process exits, and that the kernel still takes back its memory. The kernel does not tell how much that is.
 	leaving bool
+	// runs reports that one that is leaving has a processor or waits for one.
+	runs bool
 }
 
 // memoryOf asks each thread, because the main thread may have exited alone. Such a thread has no memory, and looks like a process that
@@ -338,6 +369,7 @@ func memoryOf(pid int) processMemory {
 		}
 		f, _ := readStat(dir)
 		m.leaving = m.leaving || len(f) > 0 && f[0][0] != 'Z' && f[0][0] != 'X'
+		m.runs = m.runs || len(f) > 0 && f[0][0] == 'R'
 	}
 	return m
 }
@@ -345,6 +377,8 @@ func memoryOf(pid int) processMemory {
 // memoryStat is the content of a memory.stat, in bytes.
 type memoryStat struct {
 	anonymous, shared int64
+	swapped           int64 // part of anonymous, but not of the usage; v1 only
+	cached            int64 // of files that are not shared
 	kernel            int64 // that cannot be emptied; v2 only
 }
 
@@ -356,9 +390,12 @@ func parseStat(raw []byte, v2 bool) memoryStat {
 		}
 	}
 	if !v2 {
-		return memoryStat{anonymous: values["total_rss"] + values["total_swap"], shared: values["total_shmem"]}
+		return memoryStat{
+			anonymous: values["total_rss"] + values["total_swap"], shared: values["total_shmem"],
+			swapped: values["total_swap"], cached: max(values["total_cache"]-values["total_shmem"], 0),
+		}
 	}
-	s := memoryStat{anonymous: values["anon"], shared: values["shmem"]}
+	s := memoryStat{anonymous: values["anon"], shared: values["shmem"], cached: max(values["file"]-values["shmem"], 0)}
 	if all, ok := values["kernel"]; ok { // from Linux 5.18 on
 		s.kernel = all - values["slab_reclaimable"]
 	} else {
