@@ -140,6 +140,7 @@ func newForkServer(a *agent, key forkKey, config zygote.Config) *forkServer {
 		agent: a, key: key, config: config, cancel: cancel, started: make(chan struct{}), over: make(chan struct{}),
 		copies: make(chan *forkCopy), wanted: make(chan struct{}, 1),
 	}
+	s.config.Launch = s.launch
 	a.Go(func() { s.run(ctx) })
 	return s
 }
@@ -232,9 +233,7 @@ func (s *forkServer) start(ctx context.Context) (err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, forkStartPatience)
 	defer cancel()
-	config := s.config // which the goroutine of the execution reads
-	config.Launch = s.launch
-	if s.zygote, err = zygote.New(ctx, config); err != nil {
+	if s.zygote, err = zygote.New(ctx, s.config); err != nil {
 		return err
 	}
 	s.queues, err = sandbox.QueuesOf(s.box.PID())
