@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,6 +25,28 @@ func Adopt() error {
 func own(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+}
+
+// reapOrphans waits for the children of this process that end, other than the command, until it is stopped. A test may wait for them: the
+// first process of a namespace ends when all others were waited for.
+func reapOrphans(command int) (stop func()) {
+	stopping, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stopping:
+				return
+			case <-time.After(50 * time.Millisecond):
+			}
+			for _, pid := range childrenOf() {
+				if pid != command {
+					_, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil) // most of them live
+				}
+			}
+		}
+	}()
+	return func() { close(stopping); <-stopped }
 }
 
 // endChildren kills the children of this process until there are none. After Adopt they are all that a command has left. It runs

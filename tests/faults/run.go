@@ -238,7 +238,12 @@ func (r *Runner) command(ctx context.Context, bound time.Duration, folder, name 
 	stop := time.AfterFunc(bound, func() { _ = cmd.Cancel() })
 	defer stop.Stop()
 	cmd.WaitDelay = 10 * time.Second // a process that was left may hold the pipe
-	err := cmd.Run()
+	err := cmd.Start()
+	if err == nil {
+		stopped := reapOrphans(cmd.Process.Pid)
+		err = cmd.Wait()
+		stopped()
+	}
 	endChildren()
 	return out.Bytes(), err == nil
 }
