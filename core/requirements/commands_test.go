@@ -49,11 +49,13 @@ func TestCommandsRunOneAfterTheOther(t *testing.T) {
 func TestTheFailureOfACommandHasItsOutputOnly(t *testing.T) {
 	t.Parallel()
 	for command, want := range map[string]string{
-		"echo two; exit 3": "pre_commands[1] \"echo two; exit 3\" ended with exit code 3:\ntwo",
-		"exit 1":           `pre_commands[1] "exit 1" ended with exit code 1`,
-		"exit 137":         `pre_commands[1] "exit 137" ended with exit code 137 (SIGKILL)`,
-		"exit 143":         `pre_commands[1] "exit 143" ended with exit code 143 (SIGTERM)`,
-		"exit 200":         `pre_commands[1] "exit 200" ended with exit code 200`,
+		"echo two; exit 3":             "pre_commands[1] \"echo two; exit 3\" ended with exit code 3:\ntwo",
+		"exit 1":                       `pre_commands[1] "exit 1" ended with exit code 1`,
+		"exit 137":                     `pre_commands[1] "exit 137" ended with exit code 137 (SIGKILL)`,
+		"exit 143":                     `pre_commands[1] "exit 143" ended with exit code 143 (SIGTERM)`,
+		"exit 200":                     `pre_commands[1] "exit 200" ended with exit code 200`,
+		"exit 139":                     `pre_commands[1] "exit 139" ended with exit code 139 (SIGSEGV)`,
+		"echo 'it''s' here >&2; false": "pre_commands[1] \"echo 'it''s' here >&2; false\" ended with exit code 1:\nits here",
 	} {
 		told, _, failure := runScript(t, nil, "", "echo one", command, "echo three")
 		if slices.Contains(told, "three") {

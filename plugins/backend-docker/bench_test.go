@@ -12,6 +12,9 @@ import (
 	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
+// pooled is a section with a pool, which the tests' default has not.
+var pooled = map[string]any{"pool": map[string]any{"min_idle": 2, "sessions": 0}}
+
 // settled waits until the pool has its target, and nothing is being made or removed.
 func settled(t testing.TB, b *Backend) {
 	awaittest.Until(t, "a pool that waits", func() bool {
@@ -22,7 +25,7 @@ func settled(t testing.TB, b *Backend) {
 
 // BenchmarkWarm runs a program in a container that was waiting. Its median counts.
 func BenchmarkWarm(b *testing.B) {
-	d := openBackend(b, nil)
+	d := openBackend(b, pooled)
 	succeeds(b, d, executor.Spec{Code: "pass"})
 	var took []time.Duration
 	for b.Loop() {
@@ -39,7 +42,7 @@ func BenchmarkWarm(b *testing.B) {
 
 // BenchmarkSustained runs programs, 8 at a time.
 func BenchmarkSustained(b *testing.B) {
-	d := openBackend(b, nil)
+	d := openBackend(b, pooled)
 	succeeds(b, d, executor.Spec{Code: "pass"})
 	b.SetParallelism(4)
 	b.RunParallel(func(pb *testing.PB) {
@@ -52,7 +55,7 @@ func BenchmarkSustained(b *testing.B) {
 // BenchmarkWorkspace sends a large tar into /work.
 func BenchmarkWorkspace(b *testing.B) {
 	const size = 1 << 30
-	d := openBackend(b, nil)
+	d := openBackend(b, pooled)
 	succeeds(b, d, executor.Spec{Code: "pass"})
 	b.SetBytes(size)
 	for b.Loop() {

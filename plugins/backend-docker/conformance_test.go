@@ -22,20 +22,35 @@ import (
 // processInstance is the installation's name in plugintest.Process.
 const processInstance = "test"
 
-// TestConformance checks the law with a real daemon.
+// TestConformance checks the law with a real daemon. The gate checks what a backend does when its caller or its process has gone behind the
+// wire and in plugin processes, and all else in the direct lane. It leaves out a rule that takes a container for each bad name, because the
+// runner refuses these, and one about goroutines, which the end of this package's tests shows, too.
 func TestConformance(t *testing.T) {
 	index := newWheelhouse(t)
 	index.probe()
-	set := map[string]any{"pool": map[string]any{"min_idle": 1, "sessions": 1}, "images": []string{"pyexec-test"}, "prepare": map[string]any{"index_url": index.url(t)}}
-	direct := section(t, set)
+	set := map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}, "images": []string{"pyexec-test"}, "prepare": map[string]any{"index_url": index.url(t)}}
+	cold := section(t, set)
 	set["silence_seconds"] = 20 // a killed plugin leaves its containers to end by their silence
 	options := section(t, set)
+	delete(set, "silence_seconds")
+	set["pool"] = map[string]any{"min_idle": 1, "sessions": 1, "max": 2} // a container that waits costs as much as one that is used
+	warm := section(t, set)
 	t.Cleanup(func() { nothingLeft(t, processInstance, options) })
 	forgetPrepared(t, openBackend(t, nil))
-	backendtest.RunShares(t, shares, backendtest.AroundTheRunner(), func(t *testing.T) backendtest.Harness { return harness(t, direct) })
 	h := harness(t, options, processInstance)
 	h.Process = func(t *testing.T) *plugintest.Plugin { return plugintest.Process(t, "docker", options) }
-	h.Lanes = []backendtest.LaneRules{backendtest.SecondWire, backendtest.SecondProcess}
+	process := backendtest.LaneRules{
+		Lane: backendtest.LaneProcess, Gate: []string{"BE-83", "BE-84", "SE-46"},
+		Why: "containers have nothing of the process that asked for them, and the uv backend and the fake are held to the rules about processes and the wire",
+	}
+	h.Lanes = []backendtest.LaneRules{backendtest.SecondWire, process}
+	direct := backendtest.AroundTheRunner(append([]string{"BE-55", "BE-62"}, backendtest.SecondWire.Gate...)...)
+	backendtest.RunShares(t, shares, direct, func(t *testing.T, share int) backendtest.Harness {
+		if share == 0 {
+			return harness(t, warm)
+		}
+		return harness(t, cold)
+	})
 	backendtest.Run(t, h)
 }
 

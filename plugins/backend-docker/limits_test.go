@@ -8,6 +8,7 @@ import (
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/awaittest"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/core/runner/protocol"
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 )
@@ -80,7 +81,7 @@ func TestAWarmContainerGetsEveryLimitOfItsExecution(t *testing.T) {
 // TestLimitsThatHoldNoInterpreterAreInvalid: a retry would fail as well.
 func TestLimitsThatHoldNoInterpreterAreInvalid(t *testing.T) {
 	t.Parallel()
-	b := openBackend(t, nil)
+	b := commonBackend(t)
 	small := job(executor.Spec{Code: "print(1)"})
 	small.Limits.MemoryBytes = 1 << 20
 	if _, err := b.Run(t.Context(), small, &journal{}); executor.CodeOf(err) != executor.Invalid || !ofField(err, "config.memory_mb") {
@@ -109,6 +110,7 @@ func TestLimitsThatHoldNoInterpreterAreInvalid(t *testing.T) {
 	}
 	t.Run("a session", func(t *testing.T) { sandboxed(t, b) })
 	t.Run("a session on gVisor", func(t *testing.T) {
+		needtest.Long(t, "a session without gVisor, and one program on gVisor")
 		sandboxed(t, openBackend(t, map[string]any{"runtime": dockertest.GVisor(t)}))
 	})
 }
@@ -116,7 +118,7 @@ func TestLimitsThatHoldNoInterpreterAreInvalid(t *testing.T) {
 // TestMemoryBeyondTheLimitInASessionIsOutOfMemory in the interpreter, and in a command of the session.
 func TestMemoryBeyondTheLimitInASessionIsOutOfMemory(t *testing.T) {
 	t.Parallel()
-	b := openBackend(t, nil)
+	b := commonBackend(t)
 	const hog = "x = bytearray(400 << 20)"
 	for name, spec := range map[string]executor.Spec{"the interpreter": {Code: hog}, "a command": {Command: []string{"python3", "-c", hog}}} {
 		s := executor.Session{ID: "ctx_" + random(), Language: executor.LanguagePython, Limits: job(spec).Limits}

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -23,8 +24,8 @@ import (
 )
 
 // runnerKey is the option with the path of the runner of a backend under test. The test program itself cannot serve as a runner
-// in containers.
-const runnerKey = "test_runner"
+// in containers. answersKey is that of a file with the interpreters of the test images, which a backend would look for in a container.
+const runnerKey, answersKey = "test_runner", "test_interpreters"
 
 // TestMain runs this binary as a plugin if it is started as one.
 func TestMain(m *testing.M) {
@@ -40,6 +41,10 @@ type leaving struct{ m *testing.M }
 func (l leaving) Run() int {
 	_ = os.Setenv("UV_HTTP_TIMEOUT", "600") // pip gives an index 15 s, which a busy machine may need
 	code := l.m.Run()
+	if err := closeCommon(); err != nil {
+		fmt.Fprintln(os.Stderr, "close the common backend:", err)
+		code = max(code, 1)
+	}
 	if err := forgetAllPrepared(); err != nil {
 		fmt.Fprintln(os.Stderr, "remove prepared images:", err)
 		code = max(code, 1)
@@ -61,10 +66,17 @@ func testFactory(ctx context.Context, c plugin.Configure) (*Backend, error) {
 		return nil, err
 	}
 	path, _ := options[runnerKey].(string)
+	answers, _ := options[answersKey].(string)
 	delete(options, runnerKey)
+	delete(options, answersKey)
 	content, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
+	}
+	if known, err := os.ReadFile(answers); err == nil && c.DataDir != "" {
+		if err := os.WriteFile(filepath.Join(c.DataDir, filepath.Base(answers)), known, 0o600); err != nil {
+			return nil, err
+		}
 	}
 	if c.Options, err = json.Marshal(options); err != nil {
 		return nil, err
@@ -88,6 +100,28 @@ var testRunner = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
+// asked is done when interpreters.json in runnerDir has the interpreters of the test images.
+var asked sync.Once
+
+// testAnswers returns the file with the interpreters of the test images.
+func testAnswers(t testing.TB, options json.RawMessage) string {
+	asked.Do(func() {
+		b, err := testFactory(t.Context(), plugin.Configure{Name: "docker", Instance: "asks-" + random(), DataDir: runnerDir, Options: options})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{dockertest.Python(t), dockertest.Bare(t)} {
+			if _, _, err := b.look(t.Context(), name, nothing); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return filepath.Join(runnerDir, "interpreters.json")
+}
+
 // section returns a configuration with the tests' daemon and images and with more settings, as JSON.
 func section(t testing.TB, more map[string]any) json.RawMessage {
 	t.Helper()
@@ -100,14 +134,59 @@ func section(t testing.TB, more map[string]any) json.RawMessage {
 		"host": dockertest.Host(t), "default_image": image, "images": []string{"*", "*/*", "*/*/*", "127.0.0.1:*/**"}, runnerKey: runner, "silence_seconds": 600,
 		"pool": map[string]any{"min_idle": 0, "sessions": 0}, // a container costs half a second of a processor
 	}
-	for k, v := range more {
-		set[k] = v
-	}
 	raw, err := json.Marshal(set)
 	if err != nil {
 		t.Fatal(err)
 	}
+	set[answersKey] = testAnswers(t, raw)
+	for k, v := range more {
+		set[k] = v
+	}
+	if raw, err = json.Marshal(set); err != nil {
+		t.Fatal(err)
+	}
 	return raw
+}
+
+// common is the backend of the tests that only run programs.
+var common struct {
+	once sync.Once
+	*Backend
+}
+
+// commonBackend returns a backend with the settings of openBackend, which other tests use at the same time.
+func commonBackend(t testing.TB) *Backend {
+	t.Helper()
+	common.once.Do(func() {
+		options := section(t, nil)
+		dir, err := os.MkdirTemp(runnerDir, "common-")
+		if err == nil {
+			common.Backend, err = testFactory(context.Background(), plugin.Configure{Name: "docker", Instance: "common-" + random(), DataDir: dir, Options: options})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	return common.Backend
+}
+
+// closeCommon closes the common backend, of which nothing may be left.
+func closeCommon() error {
+	b := common.Backend
+	if b == nil {
+		return nil
+	}
+	err := errors.Join(removeResults(b), b.Close())
+	d, failed := dial(context.Background(), b.config.Host)
+	if failed != nil {
+		return errors.Join(err, failed)
+	}
+	defer d.close() //nolint:errcheck // read only
+	found, failed := objectsOf(d, b.place.Instance)
+	if len(found) > 0 {
+		failed = fmt.Errorf("left in the daemon: %v", found)
+	}
+	return errors.Join(err, failed)
 }
 
 // openBackend makes a backend with an installation of its own, and closes it with t. After that nothing of it may be left.
@@ -135,6 +214,12 @@ func backendThatLogs(t testing.TB, more map[string]any, log *slog.Logger) *Backe
 // removeEnded removes the kept Results, as an Engine does once an end is in its log.
 func removeEnded(t testing.TB, b *Backend) {
 	t.Helper()
+	if err := removeResults(b); err != nil {
+		t.Error(err)
+	}
+}
+
+func removeResults(b *Backend) (err error) {
 	b.results.mu.Lock()
 	var ids []string
 	for _, k := range b.results.kept {
@@ -142,10 +227,9 @@ func removeEnded(t testing.TB, b *Backend) {
 	}
 	b.results.mu.Unlock()
 	for _, id := range ids {
-		if err := b.Remove(context.Background(), id); err != nil {
-			t.Error(err)
-		}
+		err = errors.Join(err, b.Remove(context.Background(), id))
 	}
+	return err
 }
 
 // instance returns the id of an installation of this test. When the test has ended, the daemon must have none of its objects.
@@ -163,33 +247,36 @@ func instance(t testing.TB) string {
 // objects lists the objects of an installation in the daemon.
 func objects(t testing.TB, instance string) []string {
 	t.Helper()
-	ctx := context.Background() // the test has ended
-	d, err := dial(ctx, dockertest.Host(t))
+	d, err := dial(context.Background(), dockertest.Host(t)) // the test has ended
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer d.close() //nolint:errcheck // read only
-	labels := map[string]string{labelInstance: instance}
-	list, err := d.containers(ctx, labels)
+	found, err := objectsOf(d, instance)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var found []string
+	return found
+}
+
+func objectsOf(d *daemon, instance string) (found []string, err error) {
+	ctx, labels := context.Background(), map[string]string{labelInstance: instance}
+	list, err := d.containers(ctx, labels)
+	if err != nil {
+		return nil, err
+	}
 	for _, c := range list {
 		found = append(found, fmt.Sprintf("container %s (%s, %s)", short(c.ID), c.Labels[labelKind], c.State))
 	}
 	volumes, err := d.volumes(ctx, labels)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, v := range volumes {
 		found = append(found, "volume "+v.Name)
 	}
 	n := newNetworks(d, "", instance, nil)
-	if err := d.findNetwork(ctx, n.own); err == nil {
+	if d.findNetwork(ctx, n.own) == nil {
 		found = append(found, "network "+n.own)
 	}
-	return found
+	return found, err
 }
 
 // job returns a job of spec with the limits that an engine sets by default.

@@ -14,32 +14,30 @@ import (
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 )
 
+// TestRequirementsAreThereWithoutANetwork from an index, an extra index and a folder.
 func TestRequirementsAreThereWithoutANetwork(t *testing.T) {
 	t.Parallel()
-	house := newWheelhouse(t)
+	house, extra, links := newWheelhouse(t), newWheelhouse(t), newWheelhouse(t)
 	house.probe()
-	for name, more := range map[string]map[string]any{
-		"from an index":       {"index_url": house.url(t)},
-		"from a folder":       {"index_url": newWheelhouse(t).url(t), "find_links": house.folder(t)},
-		"from an extra index": {"index_url": house.url(t) + "/nothing-here", "extra_index_urls": []string{house.url(t)}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := openBackend(t, map[string]any{"prepare": more})
-			forgetPrepared(t, b)
-			out, r := succeeds(t, b, executor.Spec{
-				Code:         "import pyexec_probe, pyexec_base, sys; print(pyexec_probe.__version__, pyexec_base.__version__, sys.prefix)\nimport socket\ntry:\n  socket.create_connection(('1.1.1.1', 53), 1)\nexcept OSError as e: print('no network')",
-				Requirements: "pyexec_probe < 2   # a comment\n",
-			})
-			if out != "1.2.3 1.0 "+preparedEnv+"\nno network\n" {
-				t.Errorf("got %q", out)
-			}
-			if want := []string{"pyexec-base==1.0", "pyexec-probe==1.2.3"}; !slices.Equal(r.Requirements, want) {
-				t.Errorf("resolved %v, want %v", r.Requirements, want)
-			}
-			if !strings.HasPrefix(r.ImageDigest, "sha256:") || r.PythonVersion == "" {
-				t.Errorf("digest %q, python %q", r.ImageDigest, r.PythonVersion)
-			}
-		})
+	for name, of := range map[string]*wheelhouse{"pyexec-extra": extra, "pyexec-linked": links} {
+		module := strings.ReplaceAll(name, "-", "_")
+		of.add(name, "1.0", map[string]string{module + ".py": ""})
+	}
+	b := openBackend(t, map[string]any{"prepare": map[string]any{"index_url": house.url(t), "extra_index_urls": []string{extra.url(t)}, "find_links": links.folder(t)}})
+	forgetPrepared(t, b)
+	out, r := succeeds(t, b, executor.Spec{
+		Code: "import pyexec_probe, pyexec_base, pyexec_extra, pyexec_linked, sys; print(pyexec_probe.__version__, pyexec_base.__version__, sys.prefix)\n" +
+			"import socket\ntry:\n  socket.create_connection(('1.1.1.1', 53), 1)\nexcept OSError as e: print('no network')",
+		Requirements: "pyexec_probe < 2   # a comment\npyexec-extra\npyexec-linked\n",
+	})
+	if out != "1.2.3 1.0 "+preparedEnv+"\nno network\n" {
+		t.Errorf("got %q", out)
+	}
+	if want := []string{"pyexec-base==1.0", "pyexec-extra==1.0", "pyexec-linked==1.0", "pyexec-probe==1.2.3"}; !slices.Equal(r.Requirements, want) {
+		t.Errorf("resolved %v, want %v", r.Requirements, want)
+	}
+	if !strings.HasPrefix(r.ImageDigest, "sha256:") || r.PythonVersion == "" {
+		t.Errorf("digest %q, python %q", r.ImageDigest, r.PythonVersion)
 	}
 }
 
@@ -78,7 +76,7 @@ func TestAnImageWithoutShellAndPipNeedsAUVThatRunsInIt(t *testing.T) {
 
 func TestCommandsRunAsRootWithFewRightsAndTheProgramDoesNot(t *testing.T) {
 	t.Parallel()
-	b := openBackend(t, nil)
+	b := commonBackend(t)
 	forgetPrepared(t, b)
 	unique := random()
 	var j journal
@@ -104,65 +102,46 @@ func TestCommandsRunAsRootWithFewRightsAndTheProgramDoesNot(t *testing.T) {
 	}
 }
 
-// TestWhatAPreparationFailsWith, and that it makes no image: with one, the second try would start the program.
+// TestWhatAPreparationFailsWith, and that it makes no image: with one, the second try would start the program. BE-54 and package
+// requirements test what commands fail with.
 func TestWhatAPreparationFailsWith(t *testing.T) {
 	t.Parallel()
-	house := newWheelhouse(t)
-	house.probe()
-	b := openBackend(t, map[string]any{"prepare": map[string]any{"index_url": house.url(t), "memory_mb": 96, "disk_mb": 64}})
+	b := openBackend(t, map[string]any{"prepare": map[string]any{"memory_mb": 96, "disk_mb": 64, "network": "none"}})
 	for name, c := range map[string]struct {
-		spec executor.Spec
-		want executor.Failure
+		spec  executor.Spec
+		want  executor.Failure
+		again bool
 	}{
-		"a command that fails": {
-			executor.Spec{PreCommands: []string{"true", "echo out; echo oh no >&2; exit 7", "true"}},
-			executor.Failure{Code: executor.Invalid, Field: "pre_commands", Message: "pre_commands[1] \"echo out; echo oh no >&2; exit 7\" ended with exit code 7:\nout\noh no"},
-		},
-		"a command that does not exist": {
-			executor.Spec{PreCommands: []string{"frobnicate"}}, executor.Failure{Code: executor.Invalid, Field: "pre_commands", Message: "frobnicate: not found"},
-		},
-		"a command with a quote": {
-			executor.Spec{PreCommands: []string{"echo 'it''s' \"here\" >&2; false"}}, executor.Failure{Code: executor.Invalid, Field: "pre_commands", Message: "its here"},
-		},
 		"an image without a shell": {
-			executor.Spec{Image: dockertest.Bare(t), PreCommands: []string{"true"}}, executor.Failure{Code: executor.Invalid, Field: "pre_commands", Message: "no /bin/sh"},
+			executor.Spec{Image: dockertest.Bare(t), PreCommands: []string{"true"}}, executor.Failure{Code: executor.Invalid, Field: "pre_commands", Message: "no /bin/sh"}, false,
 		},
 		"a command that kills its shell": {
-			executor.Spec{PreCommands: []string{"kill -9 $$"}}, executor.Failure{Code: executor.Invalid, Field: "pre_commands", Message: "\" ended with exit code 137 (SIGKILL)"},
-		},
-		"a command that a signal ends, with its last words": {
-			executor.Spec{PreCommands: []string{"echo last words; kill -SEGV $$"}}, executor.Failure{Code: executor.Invalid, Field: "pre_commands", Message: " ended with exit code 139 (SIGSEGV):\nlast words"},
+			executor.Spec{PreCommands: []string{"kill -9 $$"}}, executor.Failure{Code: executor.Invalid, Field: "pre_commands", Message: "\" ended with exit code 137 (SIGKILL)"}, true,
 		},
 		"a command that writes much and does not end": {
 			executor.Spec{PreCommands: []string{"echo begun; head -c 200000000 /dev/zero >/big; sleep 1000"}}, executor.Failure{
 				Code: executor.Exhausted, Field: "pre_commands", Message: "wrote more than 64 MiB (backends.docker.prepare.disk_mb):\nbegun",
-			},
+			}, false,
 		},
 		"a command whose child wants much memory": {
 			executor.Spec{PreCommands: []string{"echo begun; python3 -c 'x = bytearray(500 << 20)' || exit 5"}}, executor.Failure{
 				Code: executor.Exhausted, Field: "pre_commands", Message: "needed more than 96 MiB of memory (backends.docker.prepare.memory_mb):\nbegun",
-			},
+			}, false,
 		},
 		"a command that wants much memory": {
-			executor.Spec{PreCommands: []string{"exec python3 -c 'x = bytearray(500 << 20)'"}}, executor.Failure{Code: executor.Exhausted, Field: "pre_commands", Message: "memory"},
+			executor.Spec{PreCommands: []string{"exec python3 -c 'x = bytearray(500 << 20)'"}}, executor.Failure{Code: executor.Exhausted, Field: "pre_commands", Message: "memory"}, false,
 		},
 		"a command that writes much": {
-			executor.Spec{PreCommands: []string{"head -c 200000000 /dev/zero >/big"}}, executor.Failure{Code: executor.Exhausted, Field: "pre_commands", Message: "disk_mb"},
-		},
-		"no such version": {
-			executor.Spec{Requirements: "pyexec-probe==99"}, executor.Failure{Code: executor.Invalid, Field: "requirements_txt", Message: "pyexec-probe==99"},
-		},
-		"no such package": {
-			executor.Spec{Requirements: "pyexec-nothing"}, executor.Failure{Code: executor.Invalid, Field: "requirements_txt", Message: "pyexec-nothing"},
+			executor.Spec{PreCommands: []string{"head -c 200000000 /dev/zero >/big"}}, executor.Failure{Code: executor.Exhausted, Field: "pre_commands", Message: "disk_mb"}, true,
 		},
 		"an option": {
-			executor.Spec{Requirements: "--index-url https://example.org\nx"}, executor.Failure{Code: executor.Invalid, Field: "requirements_txt", Message: "options are not allowed"},
+			executor.Spec{Requirements: "--index-url https://example.org\nx"}, executor.Failure{Code: executor.Invalid, Field: "requirements_txt", Message: "options are not allowed"}, false,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c.spec.Code = "print('ran')"
-			for range 2 {
+			for tries := 1; tries == 1 || tries == 2 && c.again; tries++ {
 				f := fails(t, b, c.spec)
 				if f.Code != c.want.Code || f.Field != c.want.Field || f.Phase != executor.PhasePrepare || !strings.Contains(f.Message, c.want.Message) {
 					t.Errorf("got %+v", f)
@@ -178,10 +157,7 @@ func TestACommandThatNeverEndsIsOutOfTime(t *testing.T) {
 	var f executor.Failure
 	var within time.Duration
 	for _, within = range []time.Duration{5 * time.Second, time.Minute} { // a busy machine may need the longer one until the command runs
-		b := openBackend(t, map[string]any{"prepare": map[string]any{"timeout_seconds": within.Seconds()}})
-		if _, err := b.images.network(t.Context()); err != nil { // the first use of the network may take long
-			t.Fatal(err)
-		}
+		b := openBackend(t, map[string]any{"prepare": map[string]any{"timeout_seconds": within.Seconds(), "network": "none"}})
 		if f = fails(t, b, executor.Spec{Code: "print('ran')", PreCommands: []string{"true", "echo asleep; sleep 1000"}}); strings.HasSuffix(f.Message, "\nasleep") {
 			break
 		}
@@ -207,7 +183,7 @@ func TestAPreparationThatTimesOutBeforeItsContainerSaysSo(t *testing.T) {
 // TestAPreparationThatIsKilledIsNotTheCommandsFault: the kill was requested from the daemon.
 func TestAPreparationThatIsKilledIsNotTheCommandsFault(t *testing.T) {
 	t.Parallel()
-	b := openBackend(t, nil)
+	b := openBackend(t, map[string]any{"prepare": map[string]any{"network": "none"}})
 	for name, kill := range map[string]func(id string) error{
 		"killed":  func(id string) error { return b.daemon.api.ContainerKill(t.Context(), id, "KILL") },
 		"removed": func(id string) error { return b.daemon.remove(t.Context(), id) },
@@ -279,7 +255,7 @@ func TestAPreparationIsMadeOnceAndKept(t *testing.T) {
 	forgetPrepared(t, b)
 	spec := executor.Spec{Code: "import pyexec_probe, os; print(pyexec_probe.__version__, os.path.exists('/opt/x'))", Requirements: "pyexec-probe", PreCommands: []string{"touch /opt/x # " + random()}}
 	var wg sync.WaitGroup
-	for range 4 {
+	for range 2 {
 		wg.Go(func() {
 			if out, _ := succeeds(t, b, spec); out != "2.0 True\n" {
 				t.Errorf("got %q", out)
@@ -313,7 +289,7 @@ func TestACancelledPreparationLeavesNothing(t *testing.T) {
 	house.probe()
 	house.hold = make(chan struct{})
 	t.Cleanup(func() { close(house.hold) })
-	b := openBackend(t, map[string]any{"prepare": map[string]any{"index_url": house.url(t)}})
+	b := openBackend(t, map[string]any{"prepare": map[string]any{"index_url": house.url(t), "network": "bridge"}})
 	for name, spec := range map[string]executor.Spec{
 		"requirements": {Code: "1", Requirements: "pyexec-probe"},
 		"pre_commands": {Code: "1", PreCommands: []string{"trap '' TERM INT; sleep 1000 & setsid sleep 1000; # " + random()}},

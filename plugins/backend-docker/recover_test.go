@@ -329,7 +329,7 @@ func containersOf(t *testing.T, instance string) []containerInfo {
 
 func TestAContainerThatIsKilledIsUnavailableAndNeverAHang(t *testing.T) {
 	t.Parallel()
-	b := openBackend(t, nil)
+	b := commonBackend(t)
 	r := begin(t, b, executor.Spec{Code: "import time; print('up', flush=True); time.sleep(3600)"}, "up")
 	var h handle
 	if err := json.Unmarshal(r.started.Handle, &h); err != nil {
@@ -342,26 +342,30 @@ func TestAContainerThatIsKilledIsUnavailableAndNeverAHang(t *testing.T) {
 	if executor.CodeOf(r.err) != executor.Unavailable {
 		t.Errorf("%+v, %v", r.result, r.err)
 	}
-	succeeds(t, b, executor.Spec{Code: "print(1)"})
+	if err := b.Remove(t.Context(), r.job.ID); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestContainersThatDieWhileTheyWaitAreReplaced(t *testing.T) {
 	t.Parallel()
-	b := openBackend(t, nil)
-	succeeds(t, b, executor.Spec{Code: "print(1)"})
-	for range 2 {
+	b := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 1, "sessions": 0}})
+	awaittest.Until(t, "a container that waits", func() bool {
 		b.pool.mu.Lock()
+		defer b.pool.mu.Unlock()
+		died := false
 		for _, f := range b.pool.shelves {
 			for _, s := range f.idle {
+				died = true
 				if err := b.daemon.remove(t.Context(), s.id); err != nil {
 					t.Error(err)
 				}
 			}
 		}
-		b.pool.mu.Unlock()
-		if out, _ := succeeds(t, b, executor.Spec{Code: "print(2)"}); out != "2\n" {
-			t.Errorf("got %q", out)
-		}
+		return died
+	})
+	if out, _ := succeeds(t, b, executor.Spec{Code: "print(2)"}); out != "2\n" {
+		t.Errorf("got %q", out)
 	}
 }
 
@@ -384,8 +388,7 @@ func TestTheRunnersVolumeIsFilledAgainWhenSomebodyHasRemovedIt(t *testing.T) {
 
 func TestAnImageWithoutShellAndTarRunsPrograms(t *testing.T) {
 	t.Parallel()
-	b := openBackend(t, map[string]any{"default_image": dockertest.Bare(t)})
-	out, r := succeeds(t, b, executor.Spec{Code: "import os, sys; print(sys.version_info[:2], os.path.exists('/bin/sh'))"})
+	out, r := succeeds(t, commonBackend(t), executor.Spec{Image: dockertest.Bare(t), Code: "import os, sys; print(sys.version_info[:2], os.path.exists('/bin/sh'))"})
 	if out != "(3, 11) False\n" || r.PythonVersion == "" {
 		t.Errorf("%q, %q", out, r.PythonVersion)
 	}
@@ -393,7 +396,7 @@ func TestAnImageWithoutShellAndTarRunsPrograms(t *testing.T) {
 
 func TestNothingOfAProgramIsThereForTheNext(t *testing.T) {
 	t.Parallel()
-	b := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 1}})
+	b := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 1, "sessions": 0}})
 	plant := executor.Spec{Env: map[string]string{"CANARY": "canary"}, Code: `
 import os, subprocess, sys
 for folder in ["/work", "/tmp", "/dev/shm"]:
@@ -405,17 +408,15 @@ import glob, os
 print([f + "/" + n for f in ["/work", "/tmp", "/dev/shm"] for n in os.listdir(f) if n == "canary"], os.environ.get("CANARY"))
 print(sum(b"canary" in open(p, "rb").read() for p in glob.glob("/proc/[0-9]*/cmdline") if os.access(p, os.R_OK)))
 `}
-	for range 3 {
-		succeeds(t, b, plant)
-		if out, _ := succeeds(t, b, look); out != "[] None\n0\n" {
-			t.Errorf("the next Execution sees %q", out)
-		}
+	succeeds(t, b, plant)
+	if out, _ := succeeds(t, b, look); out != "[] None\n0\n" {
+		t.Errorf("the next Execution sees %q", out)
 	}
 }
 
 func TestARunnerIsLetGoWhenTheCallerGoesAway(t *testing.T) {
 	t.Parallel()
-	b := openBackend(t, nil)
+	b := commonBackend(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	r := &begun{job: job(executor.Spec{Code: "print('up', flush=True)" + waits + "print('down')"}), ended: make(chan struct{})}
 	r.on = func(e executor.Event) error {
@@ -432,6 +433,9 @@ func TestARunnerIsLetGoWhenTheCallerGoesAway(t *testing.T) {
 	result, err := b.Attach(t.Context(), r.job, r.resume(), r)
 	if err != nil || result.Status != executor.StatusSucceeded || r.stdout.String() != "up\ndown\n" {
 		t.Errorf("%+v, %v, %q", result, err, r.stdout.String())
+	}
+	if err := b.Remove(t.Context(), r.job.ID); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -277,34 +277,32 @@ func TestCredentialsComeFromTheDockerCommandsSettings(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(bin, "docker-credential-pyexectest"), []byte(helper), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for kind, settings := range map[string]func(host string) any{
-		"auths": func(host string) any {
-			return map[string]any{"auths": map[string]any{host: map[string]string{"auth": base64.StdEncoding.EncodeToString([]byte("someone:secret"))}}}
-		},
-		"credHelpers": func(host string) any { return map[string]any{"credHelpers": map[string]string{host: "pyexectest"}} },
-		"credsStore":  func(string) any { return map[string]any{"credsStore": "pyexectest"} },
+	r := newRegistry(t)
+	r.user, r.password = "someone", "secret"
+	i := testImages(t, "127.0.0.1:*/**")
+	name := r.host() + "/app:1"
+	discardImage(t, i, name)
+	if _, err := i.ensure(t.Context(), name, nothing); executor.CodeOf(err) != executor.Denied {
+		t.Fatalf("without credentials: %v", err)
+	}
+	for kind, settings := range map[string]any{
+		"auths":       map[string]any{"auths": map[string]any{r.host(): map[string]string{"auth": base64.StdEncoding.EncodeToString([]byte("someone:secret"))}}},
+		"credHelpers": map[string]any{"credHelpers": map[string]string{r.host(): "pyexectest"}},
+		"credsStore":  map[string]any{"credsStore": "pyexectest"},
 	} {
-		t.Run(kind, func(t *testing.T) {
-			r := newRegistry(t)
-			r.user, r.password = "someone", "secret"
-			i := testImages(t, "127.0.0.1:*/**")
-			name := r.host() + "/app:1"
-			discardImage(t, i, name)
-			if _, err := i.ensure(t.Context(), name, func(executor.Progress) {}); executor.CodeOf(err) != executor.Denied {
-				t.Fatalf("without credentials: %v", err)
-			}
-			raw, err := json.Marshal(settings(r.host()))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(string(i.host.docker), "config.json"), raw, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			info, err := i.ensure(t.Context(), name, func(executor.Progress) {})
-			if err != nil || info.Digest != r.digest {
-				t.Errorf("%+v, %v", info, err)
-			}
-		})
+		raw, err := json.Marshal(settings)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(string(i.host.docker), "config.json"), raw, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := i.host.docker.of(r.host()); err != nil || got.Username != "someone" || got.Password != "secret" {
+			t.Errorf("%s: %+v, %v", kind, got, err)
+		}
+	}
+	if info, err := i.ensure(t.Context(), name, nothing); err != nil || info.Digest != r.digest {
+		t.Errorf("%+v, %v", info, err)
 	}
 }
 

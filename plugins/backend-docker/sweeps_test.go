@@ -381,6 +381,7 @@ func TestARefusalNamesEveryFieldAndInvalidComesFirst(t *testing.T) {
 func TestWhatAnImageIsGiven(t *testing.T) {
 	t.Parallel()
 	all := prepareSettings{
+		trust:     "trusted_images",
 		variables: map[string]string{"UV_DEFAULT_INDEX": "https://a:canary@x/simple", "UV_INDEX": "n=https://b:canary@y https://c:canary@z"},
 		proxies:   map[string]string{"HTTPS_PROXY": "http://d:canary@p"}, links: []string{"https://e:canary@l"}, folders: []string{"/wheels"}, netrc: "canary", bundle: "/ca",
 	}
@@ -389,6 +390,18 @@ func TestWhatAnImageIsGiven(t *testing.T) {
 		index := strings.Count(fmt.Sprint(s.variables, s.links, s.netrc), "canary")
 		if (index == 5) != c.index || (index == 0) == c.index || strings.Contains(fmt.Sprint(s.proxies), "canary") != c.proxy || s.fewerThan(all) == (c.index && c.proxy) {
 			t.Errorf("%+v: %+v", c, s)
+		}
+		why := "" // of a failed installation
+		switch {
+		case !c.trusted:
+			why = `add "app" to trusted_images`
+		case c.foreign:
+			why = "because pre_commands came before it"
+		}
+		i := &images{settings: all}
+		f := i.installFailure(installation{asked: imageInfo{Name: "app", Trusted: c.trusted}, settings: s}, "HTTP status client error (401 Unauthorized)")
+		if !strings.Contains(f.Message, why) || why != "" && (f.Code != executor.Invalid || f.Field != "requirements_txt") || why == "" && strings.Contains(f.Message, "credentials of indexes") {
+			t.Errorf("%+v: %+v", c, f)
 		}
 		if s.variables["UV_INDEX"] == "" || s.bundle != "/ca" || len(s.folders) != 1 {
 			t.Errorf("%+v: settings other than credentials are missing: %+v", c, s)

@@ -131,8 +131,9 @@ func specWalk(c *Case) { c.walk(reflect.TypeFor[executor.Spec](), specProbes()) 
 
 func limitsWalk(c *Case) { c.walk(reflect.TypeFor[executor.Limits](), limitsProbes()) }
 
-// walk probes every field of a struct. A field without a probe is an error of the suite.
+// walk probes every field of a struct. A field without a probe is an error of the suite. The fields of the Engine are set together.
 func (c *Case) walk(of reflect.Type, probes map[string]probe) {
+	harmless, names := c.job(helloProgram), []string{}
 	for i := range of.NumField() {
 		name := of.Field(i).Name
 		p, ok := probes[name]
@@ -142,12 +143,15 @@ func (c *Case) walk(of reflect.Type, probes map[string]probe) {
 		case p.check != nil:
 			p.check(c)
 		case p.harmless != nil:
-			job := c.job(helloProgram)
-			p.harmless(&job)
-			if r := c.start(job).wait(); r.err != nil || r.result.Status != executor.StatusSucceeded {
-				c.Errorf("%s.%s: %s, error %v", of.Name(), name, r.verdict(), r.err)
-			}
+			p.harmless(&harmless)
+			names = append(names, name)
 		}
+	}
+	if len(names) == 0 {
+		return
+	}
+	if r := c.start(harmless).wait(); r.err != nil || r.result.Status != executor.StatusSucceeded {
+		c.Errorf("%s with %s: %s, error %v", of.Name(), strings.Join(names, ", "), r.verdict(), r.err)
 	}
 }
 

@@ -74,9 +74,10 @@ var SecondProcess = LaneRules{
 // ofTheRunner are the rules that core/runner keeps by itself: what it does with code, files, streams and processes does not depend on who
 // has started it. The gate checks them on the uv backend.
 var ofTheRunner = []string{
-	"BE-02", "BE-03", "BE-06", "BE-09", "BE-11", "BE-12", "BE-18", "BE-21", "BE-26", "BE-32", "BE-43", "BE-45", "BE-46", "BE-56", "BE-57",
-	"BE-205", "BE-206", "BE-207", "BE-211", "BE-212", "BE-218", "BE-219", "BE-220", "BE-221", "BE-222", "BE-223",
+	"BE-02", "BE-03", "BE-04", "BE-05", "BE-06", "BE-09", "BE-11", "BE-12", "BE-18", "BE-21", "BE-26", "BE-32", "BE-43", "BE-44", "BE-45", "BE-46",
+	"BE-56", "BE-57", "BE-73", "BE-205", "BE-206", "BE-207", "BE-211", "BE-212", "BE-218", "BE-219", "BE-220", "BE-221", "BE-222", "BE-223", "BE-227",
 	"SE-02", "SE-03", "SE-05", "SE-06", "SE-07", "SE-08", "SE-09", "SE-11", "SE-14", "SE-18", "SE-19", "SE-20", "SE-21", "SE-23", "SE-24", "SE-31", "SE-32",
+	"SE-34",
 }
 
 // AroundTheRunner is the direct lane of a Backend that has a core/runner run its programs in places of its own. But are more rules that the
@@ -125,9 +126,9 @@ func (h Harness) direct(t *testing.T) {
 var ofTheProcess = []string{"BE-23", "BE-62", "BE-82"}
 
 // RunShares runs the direct lane in n shares at the same time, and then the rules that measure the test's process. It is for a Backend
-// whose Executions mostly wait. lane may name rules for the gate. harness makes the Harness of a share, whose Backend has an installation
-// of its own.
-func RunShares(t *testing.T, n int, lane LaneRules, harness func(t *testing.T) Harness) {
+// whose Executions mostly wait. lane may name rules for the gate. harness makes the Harness of a share from 0 to n, whose Backend has an
+// installation of its own. Share n has the rules that measure.
+func RunShares(t *testing.T, n int, lane LaneRules, harness func(t *testing.T, share int) Harness) {
 	t.Setenv(canary, "leaked") // a share that ends must not take it from the others
 	shares := make([][]string, n)
 	var alone []string
@@ -147,17 +148,17 @@ func RunShares(t *testing.T, n int, lane LaneRules, harness func(t *testing.T) H
 			next++
 		}
 	}
-	run := func(name string, only []string) {
-		h := harness(t)
+	run := func(share int, name string, only []string) {
+		h := harness(t, share)
 		h.Lanes, h.Only = []LaneRules{{Lane: LaneDirect, name: name}}, only
 		h.direct(t)
 	}
 	var all sync.WaitGroup // no parallel subtests: they cannot have a variable of the environment
 	for i, only := range shares {
-		all.Go(func() { run(fmt.Sprintf("%s%d", LaneDirect, i+1), only) })
+		all.Go(func() { run(i, fmt.Sprintf("%s%d", LaneDirect, i+1), only) })
 	}
 	all.Wait()
-	run(string(LaneDirect)+"-alone", alone)
+	run(n, string(LaneDirect)+"-alone", alone)
 }
 
 // lane runs a lane, unless h leaves it out. open makes the lane's suite, and returns what closes it.

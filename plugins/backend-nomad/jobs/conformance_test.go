@@ -35,7 +35,7 @@ const shares = 8
 func TestConformance(t *testing.T) {
 	c := nomadtest.Shared(t)
 	options := section(t, c, func(c *Config) { c.Prepare.IndexURL = wheels(t) })
-	backendtest.RunShares(t, shares, backendtest.AroundTheRunner("BE-55", "BE-62"), func(t *testing.T) backendtest.Harness { return law(t, c, options) })
+	backendtest.RunShares(t, shares, backendtest.AroundTheRunner("BE-55", "BE-62"), func(t *testing.T, _ int) backendtest.Harness { return law(t, c, options) })
 }
 
 // ofMemory are the rules about the bounds of memory and of folders, which depend on Config.Work.
