@@ -133,7 +133,8 @@ func limitsWalk(c *Case) { c.walk(reflect.TypeFor[executor.Limits](), limitsProb
 
 // walk probes every field of a struct. A field without a probe is an error of the suite. The fields of the Engine are set together.
 func (c *Case) walk(of reflect.Type, probes map[string]probe) {
-	harmless, names := c.job(helloProgram), []string{}
+	var harmless []string
+	var set []func(*executor.Job)
 	for i := range of.NumField() {
 		name := of.Field(i).Name
 		p, ok := probes[name]
@@ -143,15 +144,18 @@ func (c *Case) walk(of reflect.Type, probes map[string]probe) {
 		case p.check != nil:
 			p.check(c)
 		case p.harmless != nil:
-			p.harmless(&harmless)
-			names = append(names, name)
+			harmless, set = append(harmless, name), append(set, p.harmless)
 		}
 	}
-	if len(names) == 0 {
+	if len(harmless) == 0 {
 		return
 	}
-	if r := c.start(harmless).wait(); r.err != nil || r.result.Status != executor.StatusSucceeded {
-		c.Errorf("%s with %s: %s, error %v", of.Name(), strings.Join(names, ", "), r.verdict(), r.err)
+	job := c.job(helloProgram)
+	for _, f := range set {
+		f(&job)
+	}
+	if r := c.start(job).wait(); r.err != nil || r.result.Status != executor.StatusSucceeded {
+		c.Errorf("%s with %s: %s, error %v", of.Name(), strings.Join(harmless, ", "), r.verdict(), r.err)
 	}
 }
 
