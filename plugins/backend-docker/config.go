@@ -74,9 +74,11 @@ type PrepareConfig struct {
 	// it as root. With AllowBuilds, build code of packages runs in it as well.
 	Runtime string `json:"runtime"`
 	// Network is the daemon's network of preparations. Default: the daemon's bridge for requirements. pre_commands, which users
-	// write, and installations after them use the network of programs (Config.Network).
+	// write, installations after them, and all installations with AllowBuilds use the network of programs (Config.Network), from which
+	// package sources at private addresses are not reached.
 	Network string `json:"network"`
-	// AllowBuilds allows requirements without a wheel, which are built in the preparation's container. Default: wheels only.
+	// AllowBuilds allows requirements without a wheel, which are built in the preparation's container. Code of packages runs then, with
+	// Network. Default: wheels only.
 	AllowBuilds bool `json:"allow_builds"`
 	// TimeoutSeconds bounds one preparation. Default 900.
 	TimeoutSeconds int `json:"timeout_seconds"`

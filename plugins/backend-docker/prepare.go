@@ -251,6 +251,10 @@ var refusedForm = sync.OnceValue(func() *regexp.Regexp {
 // says so: an index that requires credentials may also answer that it has no such package.
 func (i *images) installFailure(n installation, words string) *executor.Failure {
 	failure := requirements.Classify(words)
+	if failure.Code == executor.Unavailable && i.runsForeignCode(n.foreign) && i.settings.network == "" {
+		failure.Message += fmt.Sprintf("\nthe installation had the network of programs, because code of packages (allow_builds) or of pre_commands runs in it: "+
+			"name a network from which the package sources are reached in %s.network", i.settings.section)
+	}
 	if !n.settings.fewerThan(i.settings) {
 		return failure
 	}
@@ -276,13 +280,17 @@ func (i *images) limitFailure(end stageEnd, field string) *executor.Failure {
 	return nil
 }
 
+// runsForeignCode reports whether an installation runs code that callers choose: a build of a package, or what users' commands made.
+func (i *images) runsForeignCode(foreign bool) bool { return foreign || i.settings.allowBuilds }
+
 // installNetwork returns the network of installations: the configured network, else the daemon's bridge, else that of programs.
-// After users' commands (foreign) it is the network of programs, unless one is configured.
+// With code that callers choose it is the network of programs, unless one is configured: from the bridge the code could reach the
+// operator's network.
 func (i *images) installNetwork(ctx context.Context, foreign bool) (string, error) {
 	if i.settings.network != "" {
 		return i.settings.network, nil
 	}
-	if foreign {
+	if i.runsForeignCode(foreign) {
 		return i.network(ctx)
 	}
 	const bridge = "bridge"

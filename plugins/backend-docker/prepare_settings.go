@@ -33,8 +33,8 @@ type prepareSettings struct {
 	timeout        time.Duration
 	// memory and disk are limits in bytes.
 	memory, disk int64
-	// network is the network of both steps. If it is empty, requirements use the daemon's bridge. pre_commands, which users
-	// write, then use the network of programs: from the bridge they could reach the operator's network.
+	// network is the network of both steps. If it is empty, wheels are fetched over the daemon's bridge. pre_commands, which users
+	// write, and code of packages (allowBuilds) then have the network of programs: from the bridge they could reach the operator's network.
 	network     string
 	allowBuilds bool
 	// variables are those of uv and pip, without links. proxies are the proxy variables, which pre_commands get as well.

@@ -233,7 +233,7 @@ func TestWhatMustBeBuiltIsRefusedUnlessAllowed(t *testing.T) {
 	house := newWheelhouse(t)
 	house.addFile("pyexec-sdist", "pyexec_sdist-1.0.tar.gz", sdist(t, "pyexec_sdist", "1.0"))
 	for _, allowed := range []bool{false, true} {
-		b := openBackend(t, map[string]any{"prepare": map[string]any{"index_url": house.url(t), "allow_builds": allowed}})
+		b := openBackend(t, map[string]any{"prepare": map[string]any{"index_url": house.url(t), "allow_builds": allowed, "network": "bridge"}})
 		forgetPrepared(t, b)
 		spec := executor.Spec{Code: "import pyexec_sdist; print('built')", Requirements: "pyexec-sdist"}
 		if !allowed {
@@ -243,6 +243,20 @@ func TestWhatMustBeBuiltIsRefusedUnlessAllowed(t *testing.T) {
 		} else if out, _ := succeeds(t, b, spec); out != "built\n" {
 			t.Errorf("got %q", out)
 		}
+	}
+}
+
+// TestTheCodeOfABuildHasTheNetworkOfPrograms: an index at a private address is not reached from there either.
+func TestTheCodeOfABuildHasTheNetworkOfPrograms(t *testing.T) {
+	t.Parallel()
+	house := newWheelhouse(t)
+	house.probe()
+	b := openBackend(t, map[string]any{"prepare": map[string]any{"index_url": house.url(t), "allow_builds": true}})
+	needtest.Need(t, b.networks.iptables != nil, needtest.Root, "this process cannot change the firewall: "+b.networks.why)
+	forgetPrepared(t, b)
+	f := fails(t, b, executor.Spec{Code: "1", Requirements: "pyexec-probe"})
+	if f.Code != executor.Unavailable || !strings.Contains(f.Message, "backends.docker.prepare.network") || house.requests.Load() != 0 {
+		t.Errorf("%+v, the index was asked %d times", f, house.requests.Load())
 	}
 }
 

@@ -66,7 +66,8 @@ type PrepareConfig struct {
 	// CACert is a file of this host with the certificates that preparations trust, besides the image's own. Default: SSL_CERT_FILE
 	// and the settings of pip, else the certificates that this host trusts.
 	CACert string `json:"ca_cert"`
-	// AllowBuilds allows requirements without a wheel, whose build runs their code. Default: wheels only.
+	// AllowBuilds allows requirements without a wheel, whose build runs their code. The code reaches what the node reaches, private and
+	// metadata addresses included. Default: wheels only.
 	AllowBuilds bool `json:"allow_builds"`
 	// TimeoutSeconds bounds one preparation. Default 900.
 	TimeoutSeconds int `json:"timeout_seconds"`
