@@ -2,11 +2,14 @@ package engine
 
 import (
 	"archive/tar"
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/python-executor/python-executor/core/config"
@@ -148,6 +151,9 @@ func TestNoBackendBreaksTheLaw(t *testing.T) {
 		{name: "it fails for reasons of its own", run: func(context.Context, executor.Job, executor.Sink) (executor.Result, error) {
 			return executor.Result{}, errors.New("disk on fire")
 		}, status: executor.StatusFailed, code: executor.Internal},
+		{name: "it fails by itself", run: func(context.Context, executor.Job, executor.Sink) (executor.Result, error) {
+			return executor.Result{Status: executor.StatusFailed, Failure: &executor.Failure{Code: executor.Internal, Phase: executor.PhaseStart, Message: "no box"}}, nil
+		}, status: executor.StatusFailed, code: executor.Internal},
 		{name: "it goes away after started", run: func(_ context.Context, _ executor.Job, s executor.Sink) (executor.Result, error) {
 			_ = emit(s, started)
 			return executor.Result{}, executor.Errorf(executor.Unavailable, "gone")
@@ -174,7 +180,8 @@ func TestNoBackendBreaksTheLaw(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T) {
-				r := newRig(t, setup{backend: test.run, options: Options{Engine: config.Engine{MaxConcurrent: 1, MaxQueued: 1}}})
+				var log bytes.Buffer
+				r := newRig(t, setup{backend: test.run, options: Options{Engine: config.Engine{MaxConcurrent: 1, MaxQueued: 1}, Log: slog.New(slog.NewTextHandler(&log, nil))}})
 				var changes []func(*executor.Spec)
 				if test.changes != nil {
 					changes = append(changes, test.changes)
@@ -188,6 +195,10 @@ func TestNoBackendBreaksTheLaw(t *testing.T) {
 					if code == executor.Internal && res.Failure.Message != "internal error" {
 						t.Errorf("the failure tells %q", res.Failure.Message)
 					}
+				}
+				synctest.Wait()
+				if code == executor.Internal && !strings.Contains(log.String(), x.ID) {
+					t.Errorf("the log does not say why: %s", &log)
 				}
 				if res.Status != test.status || code != test.code || field != test.field {
 					t.Errorf("result %+v, failure %+v; want %s %s %s", res, res.Failure, test.status, test.code, test.field)

@@ -54,6 +54,7 @@ func (e *Engine) conclude(x *execution, s *sink, v verdict) executor.Result {
 	e.clockPhases(x, v, &r)
 	if f := r.Failure; f != nil {
 		if f.Code = cmp.Or(f.Code, executor.Internal); f.Code == executor.Internal {
+			e.log.Error("internal error", "execution", x.id, "phase", f.Phase, "error", f.Message)
 			f.Message = "internal error"
 		}
 		f.Message = strings.ToValidUTF8(clip(f.Message, maxFailure), "\uFFFD")

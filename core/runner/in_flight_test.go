@@ -6,6 +6,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -128,6 +129,26 @@ func TestWhatAProgramHasInFlightHindersNobody(t *testing.T) {
 	}
 	must(t, write.Close())
 	must(t, awaittest.Recv(t, "the end of the program", ended))
+}
+
+// TestWhatAProgramHasQueuedLeavesRoom: without a signal in the queue of its user no box can be made, and timers count as signals.
+func TestWhatAProgramHasQueuedLeavesRoom(t *testing.T) {
+	if !ordinary(t) {
+		return
+	}
+	var limit unix.Rlimit
+	must(t, unix.Getrlimit(unix.RLIMIT_SIGPENDING, &limit))
+	res, got := boxed(t, nil).run(t, python(`
+import ctypes, resource
+n, made, libc = 0, ctypes.c_void_p(), ctypes.CDLL(None)
+while n < 1000000 and libc.timer_create(1, None, ctypes.byref(made)) == 0: n += 1
+print(n, resource.getrlimit(resource.RLIMIT_SIGPENDING)[1])
+`), RunInput{})
+	var timers, hard uint64
+	_, err := fmt.Sscan(got.stdout(), &timers, &hard)
+	if err != nil || res.Status != executor.StatusSucceeded || timers == 0 || timers > hard || hard != min(limit.Max, max(limit.Max/128, 128)) {
+		t.Errorf("%s, %q %q, the host may queue %d", describe(res), got.stdout(), got.stderr(), limit.Max)
+	}
 }
 
 // passes passes a descriptor over a socket.

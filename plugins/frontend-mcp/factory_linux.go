@@ -47,7 +47,7 @@ func Factory(_ context.Context, c plugin.Configure) (executor.Frontend, map[stri
 			return nil, nil, executor.FieldErrorf(executor.Unavailable, c.Name+".http.bind", "%v", err)
 		}
 		details[DetailAddress] = f.listener.Addr().String()
-		f.listener = peer.New(config.HTTP.RefuseUIDs, log).Listener(f.listener)
+		f.listener = peer.New(config.HTTP.RefuseUIDs, log).Listener(peer.Patient(f.listener, log))
 	}
 	if config.HTTP.Socket != "" {
 		// A process that was killed may have left its socket. The folder is private, so nobody else uses that path.
@@ -55,6 +55,7 @@ func Factory(_ context.Context, c plugin.Configure) (executor.Frontend, map[stri
 		if f.socket, err = net.Listen("unix", config.HTTP.Socket); err != nil { //nolint:noctx // it listens at once
 			return nil, nil, errors.Join(executor.FieldErrorf(executor.Unavailable, c.Name+".http.socket", "%v", err), f.close())
 		}
+		f.socket = peer.Patient(f.socket, log)
 		details[DetailSocket] = config.HTTP.Socket
 	}
 	return f.serve, details, nil

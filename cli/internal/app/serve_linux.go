@@ -21,6 +21,7 @@ import (
 	"github.com/python-executor/python-executor/core/engine"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/host"
+	"github.com/python-executor/python-executor/core/peer"
 	"github.com/python-executor/python-executor/core/scripts"
 	sqlitestore "github.com/python-executor/python-executor/core/store/sqlite"
 	httpfrontend "github.com/python-executor/python-executor/frontends/http"
@@ -63,7 +64,7 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 	}
 	l := newLive(o, c)
 	if profiles != nil {
-		stack.add(servePprof(ctx, l.guard.Listener(profiles), o.Log))
+		stack.add(servePprof(ctx, l.guard.Listener(peer.Patient(profiles, o.Log)), o.Log))
 	}
 	if err := l.mcp.start(ctx, o.Config); err != nil {
 		return err
@@ -88,7 +89,7 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 		stopServing(errDrained)
 	})
 	defer drained()
-	err = httpfrontend.Serve(serving, stop.Now(ctx), l.guard.Listener(listener), l, o.Log)
+	err = httpfrontend.Serve(serving, stop.Now(ctx), l.guard.Listener(peer.Patient(listener, o.Log)), l, o.Log)
 	o.Log.Info("stopping")
 	return err
 }

@@ -49,7 +49,7 @@ func Worker(ctx context.Context, o WorkerOptions) (err error) {
 	stack.add(func(context.Context) error { s.Close(); return nil })
 	guard := peer.New(programUIDs(c.Backends, o.Bundle), o.Log)
 	served := make(chan error, 1)
-	go func() { served <- s.Serve(guard.Listener(listener)) }()
+	go func() { served <- s.Serve(guard.Listener(peer.Patient(listener, o.Log))) }()
 	o.Log.Info("worker is listening", "address", listener.Addr().String(), "backend", c.Backend, "slots", c.Worker.MaxConcurrent)
 	select {
 	case err := <-served:

@@ -10,15 +10,18 @@ import (
 
 func abuseSharedRules() []rule {
 	return []rule{
-		{"BE-226", "abuse: descriptors that a program has in flight hinder no other Execution", abuseInFlight},
+		{"BE-226", "abuse: descriptors that a program has in flight, and timers that it has set, hinder no other Execution", abuseInFlight},
 		{"BE-227", "abuse: files with holes are artifacts of their whole size, and beyond the disk limit or the budget of the job there are none", abuseHoles},
 	}
 }
 
-// inFlightPython sends descriptors over sockets that nobody reads, until the kernel takes no more. The kernel counts them for all processes of
-// a user. It then prints "up" and waits for the end of stdin.
+// inFlightPython sets timers, and sends descriptors over sockets that nobody reads, until the kernel takes no more. The kernel counts both for
+// all processes of a user. It then prints "up" and waits for the end of stdin.
 const inFlightPython = `
-import array, os, resource, socket, sys
+import array, ctypes, os, resource, socket, sys
+timers, made, create = 0, ctypes.c_void_p(), ctypes.CDLL(None).timer_create
+while timers < 200000 and create(1, None, ctypes.byref(made)) == 0:
+    timers += 1
 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 null = os.open("/dev/null", os.O_RDONLY)
@@ -36,7 +39,7 @@ while sent < 100000:
         why = e
         break
     sent += len(many)
-print("in flight:", sent, why, file=sys.stderr)
+print("in flight:", sent, why, "timers:", timers, file=sys.stderr)
 print("up", flush=True)
 sys.stdin.read()
 `

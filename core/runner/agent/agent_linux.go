@@ -417,11 +417,9 @@ func (a *agent) watchBox() {
 		x.awaitCleaned()
 	}
 	if !a.Box.Closing() {
-		a.die(errBoxEnded)
+		a.die(sandbox.ErrBoxEnded)
 	}
 }
-
-var errBoxEnded = errors.New("the first process of the box has ended")
 
 // die kills all programs and ends the process, because of an error of the runner's own.
 func (a *agent) die(err error) {

@@ -78,8 +78,8 @@ func (x *execution) startError(p *sandbox.Program, pipes *sandbox.Pipes, got san
 		return nil
 	}
 	pipes.Close()
-	if x.agent.Box.IsBroken() {
-		x.agent.die(errBoxEnded) // not the program's failure, so there is no Result
+	if err := x.agent.Box.Broken(); err != nil {
+		x.agent.die(err) // not the program's failure, so there is no Result
 	}
 	if got.Ours {
 		return sandbox.Failed(executor.Internal, executor.PhaseStart, "start: %v", got.Err)

@@ -33,6 +33,8 @@ type Box struct {
 	dir  string   // the mount point of its tmpfs
 	base *os.File // the folder that the tmpfs hides
 	view *view
+	// ownUID is Config.OwnUID.
+	ownUID bool
 	// shownMemory is the limit of memory that programs read about, in bytes; 0 is none.
 	shownMemory int64
 	// command starts this program's init.
@@ -75,7 +77,7 @@ func newBox(cfg protocol.Config, command []string) (*Box, error) {
 	if err != nil {
 		return nil, errors.Join(err, base.Close())
 	}
-	b := &Box{dir: dir, base: base, view: v, command: command, made: make(chan struct{}), answers: make(chan boxFrame), Over: make(chan struct{})}
+	b := &Box{dir: dir, base: base, ownUID: cfg.OwnUID, view: v, command: command, made: make(chan struct{}), answers: make(chan boxFrame), Over: make(chan struct{})}
 	b.Close = sync.OnceValue(b.close)
 	return b, nil
 }
@@ -140,6 +142,30 @@ func (b *Box) startInit() error {
 	}
 	if b.times, err = os.Open(proc + "/stat"); err != nil {
 		return fmt.Errorf("box: %w", err)
+	}
+	if !b.ownUID {
+		return limitSignals()
+	}
+	return nil
+}
+
+// The signals that a program may have queued: a share of those of the host, but not fewer than usualSignals.
+const (
+	signalShare  = 128
+	usualSignals = 128
+)
+
+// limitSignals sets the limit of queued signals, timers included, of all programs that this process starts. The kernel counts them for all
+// processes of a user. Where none is left, an init cannot reach its own threads (keepOnlyKill), so no box can be made. Many programs
+// together leave the host enough. The init of this box exists already, so it has the limit of the host.
+func limitSignals() error {
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_SIGPENDING, &old); err != nil {
+		return fmt.Errorf("box: limit of signals: %w", err)
+	}
+	hard := min(old.Max, max(old.Max/signalShare, usualSignals))
+	if err := unix.Setrlimit(unix.RLIMIT_SIGPENDING, &unix.Rlimit{Cur: min(old.Cur, hard), Max: hard}); err != nil {
+		return fmt.Errorf("box: limit of signals: %w", err)
 	}
 	return nil
 }
@@ -218,7 +244,7 @@ func (b *Box) end() error {
 			return nil
 		case <-b.Over:
 			timer.Stop()
-			return errors.New("the first process of the box has ended")
+			return ErrBoxEnded
 		case <-timer.C:
 			if patience.Over(b.Processes) {
 				b.Destroy() // a late answer would be taken for the next one
@@ -268,9 +294,21 @@ func (b *Box) orphanTime() time.Duration {
 // Closing reports whether Close has been called.
 func (b *Box) Closing() bool { return b.closing.Load() }
 
-// IsBroken reports whether init has ended although nobody has closed b. No program can start then: the kernel says ENOMEM. b may be nil.
-func (b *Box) IsBroken() bool {
-	return b != nil && IsClosed(b.made) && b.err == nil && !b.Closing() && (IsClosed(b.Over) || IsExiting(b.pid))
+// ErrBoxEnded says that init has ended although nobody has closed its box.
+var ErrBoxEnded = errors.New("the first process of the box has ended")
+
+// Broken returns why no program can start in b any more, although nobody has closed it: it could not be made, or init has ended. It returns
+// nil if programs can start. b may be nil.
+func (b *Box) Broken() error {
+	switch {
+	case b == nil || !IsClosed(b.made) || b.Closing():
+		return nil
+	case b.err != nil:
+		return b.err
+	case IsClosed(b.Over) || IsExiting(b.pid): // the kernel says ENOMEM then
+		return ErrBoxEnded
+	}
+	return nil
 }
 
 func (b *Box) close() error {
