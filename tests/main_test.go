@@ -79,6 +79,7 @@ type server struct {
 	exited  chan struct{}
 	environ []string
 	args    []string
+	wrap    func(*exec.Cmd) // changes the command before it starts; may be nil
 }
 
 type lockedBuffer struct {
@@ -151,6 +152,9 @@ func (s *server) launch() {
 	s.log = &lockedBuffer{}
 	s.cmd = exec.Command(binary, append([]string{"serve"}, s.args...)...)
 	s.cmd.Env = s.environ
+	if s.wrap != nil {
+		s.wrap(s.cmd)
+	}
 	stderr, err := s.cmd.StderrPipe()
 	if err != nil {
 		s.t.Fatal(err)

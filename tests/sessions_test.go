@@ -44,6 +44,9 @@ func (s *server) closesAfterwards(id string) {
 		if err != nil {
 			s.t.Fatal(err)
 		}
+		if s.token != "" {
+			req.Header.Set("Authorization", "Bearer "+s.token)
+		}
 		if a := s.do(req); a.status != http.StatusOK {
 			s.t.Errorf("close %s: %d %s", id, a.status, a.body)
 		}
