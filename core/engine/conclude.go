@@ -54,7 +54,6 @@ func (e *Engine) conclude(x *execution, s *sink, v verdict) executor.Result {
 	e.clockPhases(x, v, &r)
 	if f := r.Failure; f != nil {
 		if f.Code = cmp.Or(f.Code, executor.Internal); f.Code == executor.Internal {
-			e.log.Error("internal error", "execution", x.id, "phase", f.Phase, "error", f.Message)
 			f.Message = "internal error"
 		}
 		f.Message = strings.ToValidUTF8(clip(f.Message, maxFailure), "\uFFFD")
@@ -101,6 +100,9 @@ func (e *Engine) judge(x *execution, s *sink, v verdict) executor.Result {
 		return e.wronged(x, v, fmt.Errorf("a result with status %q without started", v.result.Status))
 	case cause != nil && v.result.Status == executor.StatusKilled:
 		return stopped(v.result.Clone(), cause, phase)
+	}
+	if f := v.result.Failure; f != nil && cmp.Or(f.Code, executor.Internal) == executor.Internal {
+		e.log.Error("a backend failed", "execution", x.id, "backend", x.backend, "phase", f.Phase, "error", clip(f.Message, maxFailure))
 	}
 	return v.result.Clone()
 }
