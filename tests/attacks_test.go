@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
@@ -98,7 +100,7 @@ func startVictim(t *testing.T, p place) *victim {
 		"PATH=" + filepath.Dir(uv) + ":" + os.Getenv("PATH"), "HOME=" + at("home"), "PYEXEC_HTTP_BIND=127.0.0.1:0", "PYEXEC_DATA_DIR=" + at("data"),
 		"PYEXEC_BACKENDS_UV_CACHE_DIR=" + at("home", "cache"), "PYEXEC_BACKENDS_UV_INDEX_URL=" + v.index.url + "/simple", "PYEXEC_BACKENDS_UV_ALLOW_BUILDS=true",
 		"PYEXEC_MCP_DIRECTORIES=" + v.open, "PYEXEC_ENGINE_MAX_CONCURRENT=4", "PYEXEC_ENGINE_DRAIN_TIMEOUT_SECONDS=0",
-		"PYEXEC_RETENTION_MAX_BYTES=" + strconv.Itoa(64<<20), "PYEXEC_SESSIONS_MAX=8", "PYEXEC_MCP_HTTP_MAX_SESSIONS=8", "UV_INDEX_URL=", "PIP_FIND_LINKS=", "UV_FIND_LINKS=",
+		"PYEXEC_RETENTION_MAX_BYTES=" + strconv.Itoa(64<<20), "PYEXEC_SESSIONS_MAX=8", "PYEXEC_SESSIONS_MAX_WAITING=200", "PYEXEC_MCP_HTTP_MAX_SESSIONS=8", "UV_INDEX_URL=", "PIP_FIND_LINKS=", "UV_FIND_LINKS=",
 		"PYEXEC_HTTP_TOKENS=" + fmt.Sprintf(`[{"owner":"ann","sha256":%q},{"owner":"bob","sha256":%q}]`, sha("ann-token"), sha("bob-token")),
 	}
 	v.server = &server{t: t, dir: base, token: "ann-token", environ: environ(set...)}
@@ -223,9 +225,17 @@ print("up", sent)`})
 	}
 }
 
-// exchange puts the first name in the place of the second, which is kept, and undoes that.
-func exchange(first, second string) error {
-	return errors.Join(os.Rename(second, second+"-kept"), os.Rename(first, second), os.Rename(second, first), os.Rename(second+"-kept", second))
+// exchange gives two names each other's file, at once.
+func exchange(a, b string) error {
+	return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
+}
+
+// restore exchanges a link and a name unless the link is one.
+func restore(link, name string) error {
+	if info, err := os.Lstat(link); err != nil || info.Mode()&os.ModeSymlink != 0 {
+		return err
+	}
+	return exchange(link, name)
 }
 
 // attackRenames calls while a user of the host exchanges the folder and the script that the calls name for links to secret ones.
@@ -238,8 +248,8 @@ func attackRenames(t *testing.T, v *victim) {
 	ended := make(chan error)
 	go func() {
 		var err error
-		for n := 0; err == nil && !stop.Load(); n++ {
-			if err = exchange(folder, filepath.Join(v.open, "a")); err == nil && n%2 == 0 {
+		for n := 0; err == nil && !stop.Load(); n++ { // each name exists all the while
+			if err = exchange(folder, filepath.Join(v.open, "a")); err == nil && n%4 == 1 { // the folder is back
 				err = exchange(script, filepath.Join(v.open, "a", "main.py"))
 			}
 		}
@@ -250,9 +260,13 @@ func attackRenames(t *testing.T, v *victim) {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
+		// The next attack finds the folder as it was.
+		if err := errors.Join(restore(folder, filepath.Join(v.open, "a")), restore(script, filepath.Join(v.open, "a", "main.py"))); err != nil {
+			t.Error(err)
+		}
 	}()
 	ann, ours := newMCPCaller(t, v.url+"/mcp", v.token), 0
-	for n := 0; n < 400 && (n < 60 || ours == 0); n++ {
+	for n := 0; n < 2000 && (n < 200 || ours < 20); n++ {
 		_, text, _ := ann.call("run_script_in_dir", map[string]any{"directory": filepath.Join(v.open, "a"), "script_path": "main.py"})
 		r := v.exec(map[string]any{"host_directory": filepath.Join(v.open, "a"), "code": "exec(open('main.py').read())"})
 		for _, said := range []string{text, fmt.Sprint(r)} {
@@ -264,8 +278,8 @@ func attackRenames(t *testing.T, v *victim) {
 			}
 		}
 	}
-	if ours == 0 {
-		t.Error("no call found the folder as it is")
+	if ours < 20 {
+		t.Errorf("only %d calls found the folder as it is", ours)
 	}
 	t.Logf("%d calls found the folder as it is", ours)
 }
