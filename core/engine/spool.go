@@ -37,6 +37,7 @@ func (e *Engine) spool(ctx context.Context, id, owner string, in executor.Input,
 		return s, err
 	})
 	if cause := context.Cause(ctx); cause != nil {
+		e.dropInput(id) // an upload that was whole a moment before ctx ended has not dropped it
 		return spooled{}, errUpload(cause)
 	}
 	if err != nil {

@@ -34,6 +34,48 @@ func TestAnUploadWhoseSecondPartBreaksLeavesNothing(t *testing.T) {
 	})
 }
 
+// A caller may go at the moment in which its input is whole: after the upload has looked for the caller, and before Submit does.
+func TestAnUploadThatIsWholeWhenItsCallerGoesLeavesNothing(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, setup{})
+		ctx := &leaving{Context: as("alice")}
+		_, err := r.spool(ctx, "exe_1", "alice", executor.Input{Stdin: sourceOf(whenClosed{strings.NewReader("input"), ctx.leave})}, true)
+		wantCode(t, err, executor.Unavailable, "")
+		r.wantBlobs(0)
+		if r.spools.total != 0 {
+			t.Errorf("%d bytes count as spooled", r.spools.total)
+		}
+	})
+}
+
+// leaving is the context of a caller that leaves when somebody has looked for it once more.
+type leaving struct {
+	context.Context
+	leaves atomic.Bool
+	looked atomic.Bool
+}
+
+func (l *leaving) leave() { l.leaves.Store(true) }
+
+func (l *leaving) Err() error {
+	if l.leaves.Load() && l.looked.Swap(true) {
+		return context.Canceled
+	}
+	return nil
+}
+
+// whenClosed calls closed at its Close.
+type whenClosed struct {
+	io.Reader
+	closed func()
+}
+
+func (c whenClosed) Close() error {
+	c.closed()
+	return nil
+}
+
 // fullBlobs have no disk left.
 type fullBlobs struct{ executor.Blobs }
 

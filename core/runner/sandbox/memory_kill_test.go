@@ -60,24 +60,56 @@ func TestNothingIsKilledForMemoryThatIsBack(t *testing.T) {
 }
 
 // The kernel takes back the memory of a process that exits, and does not tell how much that is. So another process looks larger.
-func TestProcessesThatExitAreWaitedFor(t *testing.T) {
+func TestAProcessThatExitsIsSeenUntilItsMemoryIsBack(t *testing.T) {
+	t.Parallel()
+	thread := func(statm, state, files string) string {
+		dir := t.TempDir()
+		for file, text := range map[string]string{
+			"statm": statm, "stat": "7 (a) " + state + " 1 7 7", "status": "Name:\ta\nState:\t" + state + "\nFDSize:\t" + files + "\nGroups:\t\n",
+		} {
+			must(t, os.WriteFile(filepath.Join(dir, file), []byte(text+"\n"), 0o600))
+		}
+		return dir
+	}
+	const none, some = "0 0 0 0 0 0 0", "300 2 1 1 0 1 0"
+	for name, c := range map[string]struct {
+		want    processMemory
+		threads []string
+	}{
+		"holds its memory":                  {processMemory{held: true, resident: 2 * int64(os.Getpagesize())}, []string{thread(some, "S", "64")}},
+		"its first thread has ended":        {processMemory{held: true, resident: 2 * int64(os.Getpagesize())}, []string{thread(none, "Z", "0"), thread(some, "S", "64")}},
+		"waits while it gives memory back":  {processMemory{leaving: true}, []string{thread(none, "D", "64")}},
+		"runs while it gives memory back":   {processMemory{leaving: true, runs: true}, []string{thread(none, "R", "64")}},
+		"one of two gives memory back":      {processMemory{leaving: true}, []string{thread(none, "Z", "0"), thread(none, "D", "64")}},
+		"has given back its files, too":     {processMemory{}, []string{thread(none, "S", "0")}},
+		"runs, has given back its files":    {processMemory{}, []string{thread(none, "R", "0")}},
+		"is a zombie":                       {processMemory{}, []string{thread(none, "Z", "64")}},
+		"is nearly no zombie any more":      {processMemory{}, []string{thread(none, "X", "64")}},
+		"is gone":                           {processMemory{}, nil},
+		"is gone when its thread is opened": {processMemory{}, []string{t.TempDir()}},
+	} {
+		root := t.TempDir()
+		for i, dir := range c.threads {
+			must(t, os.Rename(dir, filepath.Join(root, strconv.Itoa(7+i))))
+		}
+		if got := memoryIn(root); got != c.want {
+			t.Errorf("a process that %s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+// The first process of a PID namespace cannot end before the others are waited for. It has no memory then, so nothing is waited for.
+func TestAnInitThatWaitsForItsProcessesIsNotWaitedFor(t *testing.T) {
 	needtest.NeedRoot(t)
 	leaving := started(t, &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}).Process
-	// The first process of a namespace cannot end before the others are waited for, and this one has a parent outside.
-	pin := startedIn(t, leaving.Pid)
+	pin := startedIn(t, leaving.Pid) // it has a parent outside
 	other := started(t, nil).Process.Pid
 	must(t, leaving.Kill())
-	awaittest.Until(t, "the end of a killed process's memory", func() bool { return !memoryOf(leaving.Pid).held })
+	awaittest.Until(t, "the end of a killed process's memory", func() bool { return memoryOf(leaving.Pid) == processMemory{} })
 	b := boundOf(t, other, leaving.Pid)
-	for range exitLooks {
-		b.kill(over)
-	}
-	if b.kills.Load() != 0 {
-		t.Fatalf("%d processes are killed while one exits", b.kills.Load())
-	}
 	b.kill(over)
 	if b.kills.Load() != 1 || b.victim != other {
-		t.Errorf("%d processes are killed when one exits for long, and the last was %d", b.kills.Load(), b.victim)
+		t.Errorf("%d processes are killed beside one that has no memory any more, and the last was %d", b.kills.Load(), b.victim)
 	}
 	_ = pin.Wait() // it was killed
 	_, err := leaving.Wait()

@@ -344,36 +344,6 @@ func (g *Group) processes() []int {
 	return slices.DeleteFunc(groupPIDs(g.Memory), func(pid int) bool { return pid == self })
 }
 
-// processMemory is the memory of a process.
-type processMemory struct {
-	held     bool  // it has not begun to give its memory back
-	resident int64 // in bytes
-	// leaving reports that the process exits, and that the kernel still takes back its memory. The kernel does not tell how much that is.
-	leaving bool
-	// runs reports that one that is leaving has a processor or waits for one.
-	runs bool
-}
-
-// memoryOf asks each thread, because the main thread may have exited alone. Such a thread has no memory, and looks like a process that
-// has ended.
-func memoryOf(pid int) processMemory {
-	root := procfs(pid) + "/task"
-	threads, _ := os.ReadDir(root) // a process that is gone has none
-	var m processMemory
-	for _, t := range threads {
-		dir := root + "/" + t.Name()
-		raw, _ := readGroup(dir, "statm") // nothing has no fields
-		// The size is exact. The resident part may be 0 for a process that has just begun.
-		if f := bytes.Fields(raw); len(f) > 1 && parseNumber(f[0]) > 0 {
-			return processMemory{held: true, resident: parseNumber(f[1]) * int64(os.Getpagesize())}
-		}
-		f, _ := readStat(dir)
-		m.leaving = m.leaving || len(f) > 0 && f[0][0] != 'Z' && f[0][0] != 'X'
-		m.runs = m.runs || len(f) > 0 && f[0][0] == 'R'
-	}
-	return m
-}
-
 // memoryStat is the content of a memory.stat, in bytes.
 type memoryStat struct {
 	anonymous, shared int64
