@@ -137,6 +137,7 @@ func TestNodeReadsStandardInput(t *testing.T) {
 	r := openNode(t)
 	for _, code := range []string{
 		"require('fs').readFileSync(0, 'utf8')",
+		"require('fs').readFileSync('/dev/stdin', 'utf8') + require('fs').readFileSync('/dev/stdin', 'utf8')",
 		"let text = ''; for await (const piece of process.stdin) text += piece; text",
 		"(await require('readline/promises').createInterface({ input: process.stdin }).question('')) + '\\nrest\\n'",
 	} {

@@ -67,7 +67,7 @@ func TestAShellReadsStandardInput(t *testing.T) {
 		}
 		r := openSession(t, shellSession(program))
 		for _, line := range []string{"one", "two"} {
-			res, rec := r.run(t, cellOf("read a; cat; echo \"[$a]\""), RunInput{Stdin: strings.NewReader(line + "\nrest\n")})
+			res, rec := r.run(t, cellOf("read a; cat /dev/stdin; cat </dev/stdin; echo \"[$a]\""), RunInput{Stdin: strings.NewReader(line + "\nrest\n")})
 			if rec.stdout() != "rest\n["+line+"]\n" {
 				t.Error(program, describe(res), rec.stdout(), rec.stderr())
 			}

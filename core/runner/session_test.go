@@ -288,6 +288,11 @@ func TestStandardInputIsEachCellsOwn(t *testing.T) {
 	if rec.value() != "'to the end'" {
 		t.Error(describe(res), rec.value(), rec.stderr())
 	}
+	again := "[open('/dev/stdin').read() for _ in range(2)] + [__import__('subprocess').run('cat /dev/stdin', shell=True, capture_output=True).stdout]"
+	res, rec = r.run(t, cellOf(again), RunInput{Stdin: strings.NewReader("by name")})
+	if rec.value() != "['by name', '', b'']" {
+		t.Error(describe(res), rec.value(), rec.stderr())
+	}
 	if res, rec := r.cell(t, "input()"); describe(res) != "failed exit 1" || !strings.Contains(rec.stderr(), "EOFError") {
 		t.Error(describe(res), rec.stderr())
 	}

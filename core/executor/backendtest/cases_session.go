@@ -187,6 +187,12 @@ func sessionStdin(c *Case) {
 	c.stdin(&line, []byte("one\ntwo\n"))
 	o.finish(line).succeeded().prints("one\n")
 	o.says(read, "") // input that was not read does not go to the next Execution
+	again := o.job(Program{ // as a pipe, it can be opened by its name, and again
+		Python: "for _ in range(2):\n    print(open('/dev/stdin').read(), end='')\n",
+		Fake:   "read-stdin",
+	})
+	c.stdin(&again, []byte("by name"))
+	o.finish(again).succeeded().prints("by name")
 }
 
 func sessionTimeout(c *Case) {

@@ -359,14 +359,22 @@ func (x *execution) feedCell(s *session.Session, n int64) (name string, opened, 
 		return "", nil, nil, sandbox.Failed(executor.Internal, executor.PhaseStart, "stdin: %v", err)
 	}
 	pipe := os.NewFile(uintptr(fd), "stdin") //nolint:gosec // a descriptor
-	fed, open := make(chan struct{}), make(chan struct{})
+	fed, open, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	opened = sync.OnceFunc(func() { close(open) })
+	again, err := session.OpenAgain(fd)
+	if err != nil {
+		_ = pipe.Close() // nothing was written
+		return "", nil, nil, sandbox.Failed(executor.Internal, executor.PhaseStart, "stdin: %v", err)
+	}
 	x.agent.Go(func() {
 		defer close(fed)
-		<-open // a FIFO loses its bytes while it has no reader, and its reader waits while it has no writer
+		defer func() { _ = again.Close() }() // nothing was written
+		<-open                               // a FIFO loses its bytes while it has no reader, and its reader waits while it has no writer
 		output.Feed(x.stdin, pipe)
+		again.Release(ended)
 	})
 	return path.Join(s.Folder.Temp, base), opened, func() {
+		close(ended)
 		opened()
 		x.stdin.Abort(protocol.ErrStopped)
 		_ = pipe.Close() // feed may have closed it

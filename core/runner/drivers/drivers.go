@@ -44,6 +44,12 @@ var pythonControl string
 //go:embed python/display.py
 var pythonDisplay string
 
+//go:embed python/modules.py
+var pythonModules string
+
+//go:embed python/magics.py
+var pythonMagics string
+
 //go:embed python/cells.py
 var pythonCells string
 
@@ -92,7 +98,7 @@ func For(language executor.Language, interpreter []string) (Driver, error) {
 	}
 	switch language {
 	case executor.LanguageDefault, executor.LanguagePython:
-		return Driver{Command: []string{"-c", pythonBoot}, First: counted(pythonControl + pythonDisplay + pythonCells), Variables: true, Paths: true, Begins: true, Signal: 63, Hears: true}, nil
+		return Driver{Command: []string{"-c", pythonBoot}, First: counted(pythonControl + pythonDisplay + pythonModules + pythonMagics + pythonCells), Variables: true, Paths: true, Begins: true, Signal: 63, Hears: true}, nil
 	case executor.LanguageJavaScript:
 		// Without the checks code that is terminated in a timer does not end Node.
 		return Driver{

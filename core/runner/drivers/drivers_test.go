@@ -99,17 +99,22 @@ func (i *interpreter) tell(t *testing.T, o drivers.Operation) {
 // hear returns the next answer of a kind; others that come before are dropped.
 func (i *interpreter) hear(t *testing.T, op string) drivers.Answer {
 	t.Helper()
-	for i.answers.Scan() {
-		var a drivers.Answer
-		if err := json.Unmarshal(i.answers.Bytes(), &a); err != nil {
-			t.Fatalf("%q: %v", i.answers.Text(), err)
-		}
-		if a.Op == op {
+	for {
+		if a := i.next(t); a.Op == op {
 			return a
 		}
 	}
-	t.Fatalf("no %s came: %v", op, i.answers.Err())
-	return drivers.Answer{}
+}
+
+func (i *interpreter) next(t *testing.T) (a drivers.Answer) {
+	t.Helper()
+	if !i.answers.Scan() {
+		t.Fatalf("no answer came: %v", i.answers.Err())
+	}
+	if err := json.Unmarshal(i.answers.Bytes(), &a); err != nil {
+		t.Fatalf("%q: %v", i.answers.Text(), err)
+	}
+	return a
 }
 
 // run runs a cell and returns the driver's account of it.

@@ -8,10 +8,7 @@ import (
 	"os"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/python-executor/python-executor/core/executor"
-	"github.com/python-executor/python-executor/core/runner/archive"
 	"github.com/python-executor/python-executor/core/runner/drivers"
 	"github.com/python-executor/python-executor/core/runner/protocol"
 	"github.com/python-executor/python-executor/core/runner/sandbox"
@@ -268,28 +265,4 @@ func (k *Request) Abort() {
 	k.Body.Abort(errStoppedCall)
 	k.Body.Swallow()
 	k.Credit.Stop(errStoppedCall)
-}
-
-// MakeFIFO makes a FIFO in a folder of the program, gives it to the program, and opens it for reading and writing, so that it
-// neither waits for a reader nor fails without one. The program may put anything in its place. MakeFIFO refuses what is not a
-// FIFO with a single name, and does not change its owner.
-func MakeFIFO(dir int, base string, cfg protocol.Config) (int, error) {
-	if err := unix.Mkfifoat(dir, base, 0o600); err != nil {
-		return -1, err
-	}
-	fd, err := archive.OpenAt(dir, base, unix.O_RDWR|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return -1, err
-	}
-	var st unix.Stat_t
-	if err = unix.Fstat(fd, &st); err == nil && (st.Mode&unix.S_IFMT != unix.S_IFIFO || st.Nlink != 1) {
-		err = unix.EEXIST
-	}
-	if err == nil && cfg.UID != 0 {
-		err = unix.Fchown(fd, cfg.UID, cfg.GID)
-	}
-	if err != nil {
-		return -1, errors.Join(err, unix.Close(fd))
-	}
-	return fd, nil
 }

@@ -1,6 +1,6 @@
 # Errors, cells, and the requests between cells. See control.py.
 # Code that names one of NEED_LOOP, and none of OWN_LOOP, runs in an event loop even without await.
-NEED_LOOP = frozenset(("create_task", "ensure_future", "get_running_loop", "current_task"))
+NEED_LOOP = frozenset(("create_task", "ensure_future", "gather", "shield", "get_running_loop", "current_task"))
 OWN_LOOP = frozenset(("run", "run_until_complete", "run_forever"))
 # CONSOLE is the beginning of executor.ConsoleCell, INCOMPLETE is executor.IncompleteType.
 CONSOLE = "# python-executor: console\n"
@@ -142,20 +142,18 @@ def evaluate(code, in_loop):
 
         run_in_loop(inside())
         return
-    exec(code, NS)
+    S.context.run(exec, code, NS)
 
 
 def run_in_loop(coroutine):
     import asyncio
 
-    if S.loop is None or S.loop.is_closed():
-        S.loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(S.loop)
+    use_loop()
     S.cancelled = False
     S.unheeded = None
     S.critical += 1  # a task that S.task does not name would continue in a later cell
     try:
-        task = S.task = S.loop.create_task(coroutine)
+        task = S.task = start_task(coroutine)
     finally:
         S.critical -= 1
     try:
@@ -240,13 +238,14 @@ def execute(message):
     if source.startswith("\ufeff"):
         source = source[1:]  # a byte order mark, as in a file
     linecache.cache[name] = (len(source), None, lines_of(source), name)
+    source = translate(source, name)
     first, last, in_loop = compile_cell(source, name)
     if first is not None:
         evaluate(first, in_loop)
     if last is not None:
         evaluate(last, in_loop)
     if "matplotlib.pyplot" in sys.modules:
-        show_figures()
+        S.context.run(show_figures)
 
 
 def run_cell(message):
@@ -257,6 +256,7 @@ def run_cell(message):
     restore_descriptors()
     connect_stdin(message.get("stdin"))
     take_interrupts()
+    keep_loop()
     code = 0
     error = guarded(execute, message)
     if isinstance(error, SystemExit):
@@ -265,9 +265,9 @@ def run_cell(message):
         code = said[0] if said else 1
     elif error is not None:
         code = 130 if isinstance(error, KeyboardInterrupt) else 1
-        guarded(report, error)
+        guarded(S.context.run, report, error)
         if code != 130 and "matplotlib.pyplot" in sys.modules:
-            guarded(show_figures)
+            guarded(S.context.run, show_figures)
     if S.child or get_pid() != S.pid:
         flush()
         os._exit(code)
@@ -368,7 +368,9 @@ def prepare(message):
         os.register_at_fork(after_in_child=after_fork)
     builtins.display = HOME["display"] = display
     sys.displayhook = displayhook
-    sys.meta_path.insert(0, FigureHook)
+    builtins.__magic__ = HOME["__magic__"] = magic
+    sys.dont_write_bytecode = True  # its files are dated by the second, so an edit within one would run the old code
+    change_modules()
     S.stdin = sys.stdin
     signal.default_int_handler = on_interrupt  # asyncio.run, and others that look for it, may replace it for a while
     signal.signal(signal.SIGINT, on_interrupt)
@@ -380,8 +382,6 @@ def prepare(message):
             __import__(name)
         except BaseException:
             pass  # the cell that imports it reports the error
-    if "matplotlib.pyplot" in sys.modules:
-        sys.modules["matplotlib.pyplot"].show = lambda *args, **kwargs: show_figures()
     flush()
     send({"op": "ready", "version": "%d.%d.%d" % sys.version_info[:3]})
 
@@ -394,7 +394,7 @@ def serve():
             if operation == "cell":
                 run_cell(message)
             elif operation == "variables":
-                variables(message)
+                S.context.run(variables, message)
             elif operation == "path":
                 add_path(message["dir"])
                 send({"op": "added", "n": message["n"]})

@@ -5,8 +5,10 @@
 # descriptors, a fork that returns). User code shares the process, and can break it on purpose. That ends its own session
 # and nothing else.
 #
-# The driver is one text of three files: control.py (socket, interrupts), display.py (values, figures), cells.py (requests).
+# The driver is one text of these files: control.py (socket, interrupts), display.py (values, figures), modules.py (what users import),
+# magics.py (lines of notebooks that are no Python), cells.py (requests).
 import _ast
+import _contextvars
 import _thread
 import builtins
 import io
@@ -40,6 +42,7 @@ class State:
     interruptible = False
     critical = 0
     pending = False  # SIGINT came while it was critical
+    context = _contextvars.copy_context()  # of all cells
     loop = None
     task = None
     cancelled = False

@@ -86,10 +86,18 @@ def show(value, is_value):
     if S.displays >= S.max_displays:
         S.dropped += 1
         return
+    if displays_itself(value):
+        return
     found = forms(value)
     text = found.pop("text/plain", None)
     if text is None:
-        text = repr(value).encode("utf-8", "backslashreplace")
+        try:
+            text = repr(value)
+        except Exception:
+            if not found:
+                raise
+            text = "<%s>" % type(value).__name__  # its other forms are fine
+        text = text.encode("utf-8", "backslashreplace")
     cut = len(text) > MAX_TEXT
     if cut:
         text = text[:MAX_TEXT].decode("utf-8", "ignore").encode() + "…".encode()
@@ -111,10 +119,33 @@ def emit(text, found, is_value, truncated=False):
     send({"op": "display", "n": S.cell, "display": {"data": data, "value": is_value, "truncated": truncated}})
 
 
-def display(*values, **_):
-    """Shows each value in the richest form it has."""
+def displays_itself(value):
+    """Lets a value display itself where it can, as IPython does. It does so by calls of display."""
+    method = None if isinstance(value, type) else getattr(type(value), "_ipython_display_", None)
+    if not callable(method):
+        return False
+    try:
+        value._ipython_display_()
+    except Exception:
+        return False
+    return True
+
+
+def display(*values, **options):
+    """Shows each value in the richest form it has. With raw, values are dictionaries of forms."""
     for value in values:
-        show(value, False)
+        show(Bundle(value) if options.get("raw") and isinstance(value, dict) else value, False)
+
+
+class Bundle:
+    def __init__(self, forms):
+        self.forms = forms
+
+    def _repr_mimebundle_(self):
+        return self.forms
+
+    def __repr__(self):
+        return str(self.forms.get("text/plain", "<display>"))
 
 
 def displayhook(value):
@@ -153,30 +184,9 @@ def show_figures():
     try:
         for number in get_fignums():
             figure = pyplot.figure(number)
+            if len(figure.get_children()) < 2:
+                continue  # only its background: savefig after show made it
             if not any(figure is other for other in S.shown):
                 show(figure, False)
     finally:
         pyplot.close("all")
-
-
-class FigureHook:
-    """Replaces matplotlib.pyplot.show when pyplot is imported, so that it displays."""
-
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if name != "matplotlib.pyplot":
-            return None
-        import importlib.util
-
-        sys.meta_path.remove(FigureHook)
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.loader is None:
-            return spec
-        execute = spec.loader.exec_module
-
-        def exec_module(module):
-            execute(module)
-            module.show = lambda *args, **kwargs: show_figures()
-
-        spec.loader.exec_module = exec_module
-        return spec
