@@ -186,7 +186,7 @@ func sessionStdin(c *Case) {
 	line := o.job(Program{Python: "print(input())\n", Fake: "read-line"})
 	c.stdin(&line, []byte("one\ntwo\n"))
 	o.finish(line).succeeded().prints("one\n")
-	o.says(read, "") // input that was not read does not go to the next Execution
+	o.says(read, "")        // input that was not read does not go to the next Execution
 	again := o.job(Program{ // as a pipe, it can be opened by its name, and again
 		Python: "for _ in range(2):\n    print(open('/dev/stdin').read(), end='')\n",
 		Fake:   "read-stdin",
