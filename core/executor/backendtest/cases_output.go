@@ -26,7 +26,8 @@ func outputRules() []rule {
 
 func bytesUnchanged(c *Case) {
 	r := c.program(Program{
-		Python: `
+		Python: ` # the code is text, whatever encoding its file once had
+# coding: latin-1
 import sys
 sys.stdout.buffer.write(bytes(range(256)) + "grüße ☃ 𝄞".encode() + b"\xff\xfe\xc3")
 sys.stderr.buffer.write(b"\x00\x80\xf0\x9d")

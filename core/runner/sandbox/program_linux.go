@@ -188,7 +188,7 @@ func writeCode(work *Folder, cfg protocol.Config, code string) error {
 		return fmt.Errorf("write code: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), "main.py") //nolint:gosec // a descriptor
-	_, err = f.WriteString(code)
+	_, err = f.WriteString(declared(code))
 	if cfg.UID != 0 {
 		err = errors.Join(err, f.Chown(cfg.UID, cfg.GID))
 	}
