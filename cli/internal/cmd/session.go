@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -277,11 +276,11 @@ func newSessionInstall(g *global) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			text := strings.Join(args[1:], "\n")
 			if file != "" {
-				raw, err := os.ReadFile(file)
+				more, err := requirementsText(file)
 				if err != nil {
 					return err
 				}
-				text += "\n" + string(raw)
+				text += "\n" + more
 			}
 			svc, err := g.openServer("session install")
 			if err != nil {

@@ -142,7 +142,7 @@ func TestSessionsOnAServer(t *testing.T) {
 			t.Errorf("%+v", o)
 		}
 		file := filepath.Join(t.TempDir(), "r.txt")
-		if err := os.WriteFile(file, []byte("probe\n"), 0o600); err != nil {
+		if err := os.WriteFile(file, []byte("\xff\xfep\x00r\x00o\x00b\x00e\x00\n\x00"), 0o600); err != nil { // as PowerShell writes it
 			t.Fatal(err)
 		}
 		if o := run("", "install", id, "late", "--requirements", file); o.status != 0 || !strings.Contains(o.stdout, "\nlate") || !strings.Contains(o.stdout, "\nprobe") {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/detect"
 )
 
 // program holds the flags that say what to run; run and submit share them.
@@ -112,11 +113,15 @@ func requirementsText(file string) (string, error) {
 	if file == "" {
 		return "", nil
 	}
-	text, err := os.ReadFile(file)
+	raw, err := os.ReadFile(file)
 	if err != nil {
 		return "", fmt.Errorf("--requirements: %w", err)
 	}
-	return string(text), nil
+	text, err := detect.Text(raw)
+	if err != nil {
+		return "", fmt.Errorf("--requirements: %s: %w", file, err)
+	}
+	return text, nil
 }
 
 func (g *global) limits() (executor.Limits, error) {

@@ -43,15 +43,24 @@ func TestPEP723ReadsTheScriptBlock(t *testing.T) {
 		{name: "a block", source: "#!/usr/bin/env python\n# /// script\n# requires-python = \">=3.11\"\n# dependencies = [\n#   \"requests<3\",\n#   \"rich\",\n# ]\n# ///\n\nimport rich\n", requires: "requests<3\nrich\n", version: ">=3.11", ok: true},
 		{name: "a block at the very end", source: "# /// script\n# dependencies = ['a']\n# ///", requires: "a\n", ok: true},
 		{name: "lines of another system", source: "\xef\xbb\xbf# /// script\r\n# dependencies = ['a']\r\n# ///\r\n", requires: "a\n", ok: true},
-		{name: "a tool's own table", source: "# /// script\n# dependencies = ['a']\n# [tool.uv]\n# exclude-newer = '2026-01-01T00:00:00Z'\n# ///\n", requires: "a\n", ok: true},
+		{name: "a tool's own table", source: "# /// script\n# dependencies = ['a']\n# [tool.ruff]\n# line-length = 100\n# [tool.uv]\n# no-cache = true\n# ///\n", requires: "a\n", ok: true},
+		{name: "a setting that decides", source: "# /// script\n# dependencies = ['a']\n# [tool.uv]\n# exclude-newer = '2026-01-01T00:00:00Z'\n# ///\n", ok: true, fails: true},
+		{name: "a date that decides", source: "# /// script\n# dependencies = ['a']\n# [tool.uv]\n# exclude-newer = 2026-01-01\n# ///\n", ok: true, fails: true},
+		{name: "nothing to decide", source: "# /// script\n# dependencies = []\n# [tool.uv]\n# prerelease = 'allow'\n# ///\n", ok: true},
+		{name: "a source", source: "# /// script\n# dependencies = ['A.b>1']\n# [tool.uv.sources]\n# a-b = { git = 'https://x/a' }\n# ///\n", ok: true, fails: true},
+		{name: "an index as a source", source: "# /// script\n# dependencies = ['a']\n# [tool.uv]\n# sources = { a = { index = 'b' } }\n# ///\n", requires: "a\n", ok: true},
+		{name: "no table of sources", source: "# /// script\n# dependencies = ['a']\n# [tool.uv]\n# sources = 1\n# ///\n", ok: true, fails: true},
 		{name: "an empty list", source: "# /// script\n# dependencies = []\n# ///\n", ok: true},
 		{name: "another type of block", source: "# /// pyproject\n# dependencies = ['a']\n# ///\n"},
 		{name: "another type, then ours", source: "# /// other\n# x\n# ///\n# /// script\n# dependencies = ['a']\n# ///\n", ok: false},
 		{name: "another type, a line, then ours", source: "# /// other\n# x\n# ///\n\n# /// script\n# dependencies = ['a']\n# ///\n", requires: "a\n", ok: true},
-		{name: "a block that does not end", source: "# /// script\n# dependencies = ['a']\n"},
-		{name: "a block that is interrupted", source: "# /// script\n# dependencies = ['a']\n\n# ///\n"},
+		{name: "a block that does not end", source: "# /// script\n# dependencies = ['a']\n", ok: true, fails: true},
+		{name: "a block that is interrupted", source: "# /// script\n# dependencies = ['a']\n\n# ///\n", ok: true, fails: true},
 		{name: "a block without content", source: "# /// script\n# ///\n"},
-		{name: "a line without the space", source: "# /// script\n#dependencies = ['a']\n# ///\n"},
+		{name: "a line without the space", source: "# /// script\n#dependencies = ['a']\n# ///\n", ok: true, fails: true},
+		{name: "a blank after the opening", source: "# /// script \n# dependencies = ['a']\n# ///\n", ok: true, fails: true},
+		{name: "an opening without blanks", source: "#///script\n# dependencies = ['a']\n# ///\n", ok: true, fails: true},
+		{name: "an opening beside a block", source: "# /// Script\n# x\n\n# /// script\n# dependencies = ['a']\n# ///\n", requires: "a\n", ok: true},
 		{name: "a block that is indented", source: " # /// script\n # dependencies = ['a']\n # ///\n"},
 		{name: "the last end of the comment counts", source: "# /// script\n# dependencies = ['a']\n# #\n# ///\n# ///\n", ok: true, fails: true},
 		{name: "two blocks", source: "# /// script\n# dependencies = ['a']\n# ///\n\n# /// script\n# dependencies = ['b']\n# ///\n", ok: true, fails: true},
@@ -247,7 +256,8 @@ func FuzzPEP723(f *testing.F) {
 		}
 		text, ok, err := scriptBlock(source)
 		want, count := referenceBlock(string(source))
-		if ok != (count > 0) || (err != nil) != (count > 1) || err == nil && string(text) != want {
+		// Without a block, what was meant to be one is an error.
+		if ok != (count > 0) || count > 0 && (err != nil) != (count > 1) || err == nil && string(text) != want {
 			t.Fatalf("of %q: %q, %v, %v; the expression finds %d: %q", source, text, ok, err, count, want)
 		}
 		script, ok, err := ParseScript(source)

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
+	"sync"
 )
 
 // maxScript bounds the bytes of a block. A TOML reader may need a hundred times the size of the text in memory.
@@ -16,6 +18,7 @@ type Script struct {
 	RequiresPython string `toml:"requires-python"`
 	// Dependencies is nil if the block has no dependencies key, and empty if the list is empty.
 	Dependencies []string `toml:"dependencies"`
+	Tool         tools    `toml:"tool"`
 }
 
 // Requirements returns the dependencies in requirements.txt form.
@@ -35,11 +38,11 @@ func isSpecifier(d string) bool {
 	return d != "" && !strings.ContainsAny(d, "\n\r\\\x00") && d[0] != '-' && d[0] != '#'
 }
 
-// ParseScript reads the script block of a Python source. ok reports whether there is a block.
+// ParseScript reads the script block of a Python source. ok reports whether there is a block, or what is meant to be one.
 func ParseScript(source []byte) (m Script, ok bool, err error) {
 	text, ok, err := scriptBlock(source)
 	if err != nil || !ok {
-		return Script{}, ok, err
+		return Script{}, ok || err != nil, err
 	}
 	if len(text) > maxScript {
 		return Script{}, true, fmt.Errorf("script metadata: more than %d bytes", maxScript)
@@ -47,12 +50,8 @@ func ParseScript(source []byte) (m Script, ok bool, err error) {
 	if err := decodeTOML(text, maxScriptBrackets, &m); err != nil {
 		return Script{}, true, fmt.Errorf("script metadata is not valid TOML: %w", err)
 	}
-	for i, d := range m.Dependencies {
-		d = strings.TrimSpace(d)
-		if !isSpecifier(d) {
-			return Script{}, true, fmt.Errorf("script metadata: dependencies[%d]: must be a dependency specifier, such as numpy>=2 (got %q)", i, d)
-		}
-		m.Dependencies[i] = d
+	if m.Dependencies, err = m.Tool.specifiers("dependencies", m.Dependencies, ""); err != nil {
+		return Script{}, true, fmt.Errorf("script metadata: %w", err)
 	}
 	m.RequiresPython = strings.TrimSpace(m.RequiresPython)
 	return m, true, nil
@@ -67,15 +66,22 @@ func scriptBlock(source []byte) (text []byte, ok bool, err error) {
 	lines := bytes.Split(source, []byte("\n"))
 	// The end of the run of comment lines around line i, and its last line "# ///".
 	runEnd, lastClose := 0, -1
+	var near error // the first line that was meant to open a block, and opens none
 	for i := 0; i < len(lines); i++ {
 		kind, opens := blockType(lines[i])
 		if !opens {
+			if near == nil && nearOpening().Match(lines[i]) {
+				near = fmt.Errorf("script metadata: line %d must be \"# /// script\" to open the block (got %.100q)", i+1, lines[i])
+			}
 			continue
 		}
 		if i >= runEnd {
 			runEnd, lastClose = commentRun(lines, i)
 		}
 		if lastClose < i+2 { // a block needs at least one line of content
+			if near == nil && lastClose <= i && kind == "script" {
+				near = fmt.Errorf("script metadata: the block of line %d must end with a line \"# ///\", and each of its lines must begin with \"# \"", i+1)
+			}
 			continue
 		}
 		if kind == "script" {
@@ -86,8 +92,14 @@ func scriptBlock(source []byte) (text []byte, ok bool, err error) {
 		}
 		i = lastClose
 	}
-	return text, ok, nil
+	if ok {
+		near = nil
+	}
+	return text, ok, near
 }
+
+// nearOpening is a line that a reader takes for the opening of a block.
+var nearOpening = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^#[ \t]*///[ \t]*(?i:script)[ \t]*$`) })
 
 // commentRun returns the end of the run of content lines from line i, and its last line that closes a block; -1: none.
 func commentRun(lines [][]byte, i int) (end, lastClose int) {

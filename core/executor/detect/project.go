@@ -80,7 +80,9 @@ func (f *Found) require(name string, program []byte, files map[string][]byte) er
 			continue
 		}
 		if file == requirementsName {
-			f.Requirements = string(text)
+			if f.Requirements, err = Text(text); err != nil {
+				return &Error{File: file, Err: err}
+			}
 			return nil
 		}
 		p, err := readProject(file, text)
@@ -126,49 +128,17 @@ func listed(text []byte) (project, error) {
 			Dependencies   []string `toml:"dependencies"`
 			RequiresPython string   `toml:"requires-python"`
 		} `toml:"project"`
-		Tool struct {
-			UV struct {
-				Sources map[string]any `toml:"sources"`
-			} `toml:"uv"`
-		} `toml:"tool"`
+		Tool tools `toml:"tool"`
 	}
 	if err := decodeTOML(text, maxProjectBrackets, &file); err != nil {
 		return project{}, err
 	}
-	elsewhere := map[string]bool{}
-	for name, source := range file.Tool.UV.Sources {
-		elsewhere[normal(name)] = !isIndex(source)
+	lines, err := file.Tool.specifiers("project.dependencies", file.Project.Dependencies, ", or be locked in uv.lock")
+	if err != nil {
+		return project{}, err
 	}
-	for i, d := range file.Project.Dependencies {
-		d = strings.TrimSpace(d)
-		if !isSpecifier(d) {
-			return project{}, fmt.Errorf("project.dependencies[%d]: must be a dependency specifier, such as numpy>=2 (got %q)", i, d)
-		}
-		// A package index may have another package of the same name.
-		if name := normal(nameForm().FindString(d)); elsewhere[name] {
-			return project{}, fmt.Errorf("tool.uv.sources.%s: must be a package index, or be locked in uv.lock", name)
-		}
-		file.Project.Dependencies[i] = d
-	}
-	return project{requirementsText(file.Project.Dependencies), strings.TrimSpace(file.Project.RequiresPython)}, nil
+	return project{requirementsText(lines), strings.TrimSpace(file.Project.RequiresPython)}, nil
 }
-
-// isIndex reports whether every table of a source in tool.uv.sources names an index.
-func isIndex(source any) bool {
-	if list, ok := source.([]any); ok {
-		return !slices.ContainsFunc(list, func(one any) bool { return !isIndex(one) })
-	}
-	table, ok := source.(map[string]any)
-	return ok && table["index"] != nil
-}
-
-var (
-	nameForm  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._-]+`) })
-	separator = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[-_.]+`) })
-)
-
-// normal returns the normal form of a package's name.
-func normal(name string) string { return strings.ToLower(separator().ReplaceAllString(name, "-")) }
 
 // lock is the part of uv.lock that this package reads, in version 1 of uv's format.
 type lock struct {

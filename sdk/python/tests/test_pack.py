@@ -240,3 +240,17 @@ def test_values_of_another_kind_are_errors(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("a = " + "[" * 100_000)
     with pytest.raises(InputError, match="pyproject.toml: must be valid TOML"):
         pack_directory(tmp_path)
+
+
+@pytest.mark.parametrize("raw", ["six\r\n".encode("utf-16"), "six\r\n".encode("utf-8-sig"), b"\xfe\xff" + "six\r\n".encode("utf-16-be")])
+def test_requirements_of_windows(raw: bytes, tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_bytes(b"")
+    (tmp_path / "requirements.txt").write_bytes(raw)
+    assert pack_directory(tmp_path).requirements_txt == "six\r\n"
+
+
+def test_requirements_that_are_no_text(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_bytes(b"")
+    (tmp_path / "requirements.txt").write_bytes(b"# caf\xe9\n")
+    with pytest.raises(InputError, match="requirements.txt: must be UTF-8, or UTF-16 with a byte order mark"):
+        pack_directory(tmp_path)

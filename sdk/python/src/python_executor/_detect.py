@@ -80,7 +80,7 @@ def find(read: Callable[[str], Optional[bytes]], program: str) -> Found:
             if script is not None:
                 requires = _specifier(script)
                 if "dependencies" in script:
-                    return Found(_lines(_dependencies(script, "dependencies")), requires)
+                    return Found(_lines(_dependencies(script, script, "dependencies", "")), requires)
         except InputError as e:
             text = str(e)
             raise InputError(f"{program}: " + (text if text.startswith("script metadata") else "script metadata: " + text)) from None
@@ -92,7 +92,7 @@ def find(read: Callable[[str], Optional[bytes]], program: str) -> Found:
             if len(text) > MAX_FILE:
                 raise InputError(f"must have at most {MAX_FILE} bytes")
             if file == REQUIREMENTS:
-                return Found(_decode(text), requires)
+                return Found(requirements_text(text), requires)
             table = _parse(text)
             if table is None:
                 return Found(requires_python=requires, unread=True)
@@ -110,6 +110,7 @@ def find(read: Callable[[str], Optional[bytes]], program: str) -> Found:
 # Script metadata (PEP 723).
 
 _OPENS = re.compile(rb"# /// ([a-zA-Z0-9-]+)\Z")
+_NEARLY_OPENS = re.compile(rb"(?i)#[ \t]*///[ \t]*script[ \t]*\Z")
 
 
 def script_block(source: bytes) -> Optional[bytes]:
@@ -118,22 +119,29 @@ def script_block(source: bytes) -> Optional[bytes]:
         source = source[3:]
     lines = source.replace(b"\r\n", b"\n").split(b"\n")
     block: Optional[bytes] = None
+    near = ""  # what is wrong with the first line that was meant to open a block, and opens none
     run_end, last = 0, -1
     i = -1
     while i + 1 < len(lines):
         i += 1
         opens = _OPENS.match(lines[i])
         if opens is None:
+            if not near and _NEARLY_OPENS.match(lines[i]):
+                near = f'line {i + 1} must be "# /// script" to open the block (got "{lines[i][:100].decode("utf-8", "replace")}")'
             continue
         if i >= run_end:
             run_end, last = _comment_run(lines, i)
         if last < i + 2:  # a block needs at least one line of content
+            if not near and last <= i and opens.group(1) == b"script":
+                near = f'the block of line {i + 1} must end with a line "# ///", and each of its lines must begin with "# "'
             continue
         if opens.group(1) == b"script":
             if block is not None:
                 raise InputError("script metadata: must be one block only")
             block = b"".join(line[2:] + b"\n" for line in lines[i + 1 : last])
         i = last
+    if block is None and near:
+        raise InputError("script metadata: " + near)
     return block
 
 
@@ -173,6 +181,14 @@ def _parse(text: bytes, limit: int = MAX_FILE) -> Optional[Table]:
         raise InputError(f"must be valid TOML: {e}") from None
 
 
+def requirements_text(raw: bytes) -> str:
+    """Return the text of a requirements.txt without its byte order mark. PowerShell writes UTF-16."""
+    try:
+        return raw.decode("utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError("must be UTF-8, or UTF-16 with a byte order mark") from None
+
+
 def _decode(text: bytes) -> str:
     try:
         return text.decode("utf-8")
@@ -207,13 +223,37 @@ def _is_specifier(text: str) -> bool:
     return bool(text) and not any(c in text for c in "\n\r\\\0") and text[0] not in "-#"
 
 
-def _dependencies(table: Any, where: str) -> List[str]:
+#: The settings of uv that decide which packages are installed. Requirements cannot say the same.
+_DECIDING = (
+    "constraint-dependencies",
+    "exclude-dependencies",
+    "exclude-newer",
+    "exclude-newer-package",
+    "fork-strategy",
+    "override-dependencies",
+    "prerelease",
+    "resolution",
+)
+
+
+def _dependencies(table: Any, file: Table, where: str, locked: str) -> List[str]:
+    """Return the dependencies of a table. Settings of uv in its file by which others would be installed are an error."""
+    settings = _member(_member(file, "tool", dict), "uv", dict)
+    sources = cast("Dict[str, Any]", _member(settings, "sources", dict))
+    elsewhere = {_normal(name) for name, source in sources.items() if not _is_index(source)}
     found: List[str] = []
     for i, item in enumerate(_member(table, "dependencies", list)):
         text = item.strip() if isinstance(item, str) else ""
         if not _is_specifier(text):
             raise InputError(f"{where}[{i}]: must be a dependency specifier, such as numpy>=2 (got {item!r})")
+        match = _NAME.match(text)
+        name = _normal(match.group() if match else "")
+        if name in elsewhere:  # a package index may have another package of the same name
+            raise InputError(f"tool.uv.sources.{name}: must be a package index{locked}")
         found.append(text)
+    for name in _DECIDING:
+        if found and name in settings:
+            raise InputError(f"tool.uv.{name}: must not be set{locked}: give the versions in the dependencies, such as numpy==2.1.0")
     return found
 
 
@@ -232,14 +272,7 @@ def _normal(name: str) -> str:
 
 def _listed(table: Table) -> Tuple[str, str]:
     project = _member(table, "project", dict)
-    sources = cast("Dict[str, Any]", _member(_member(_member(table, "tool", dict), "uv", dict), "sources", dict))
-    elsewhere = {_normal(name) for name, source in sources.items() if not _is_index(source)}
-    dependencies = _dependencies(project, "project.dependencies")
-    for text in dependencies:
-        match = _NAME.match(text)
-        name = _normal(match.group() if match else "")
-        if name in elsewhere:  # a package index may have another package of the same name
-            raise InputError(f"tool.uv.sources.{name}: must be a package index, or be locked in uv.lock")
+    dependencies = _dependencies(project, table, "project.dependencies", ", or be locked in uv.lock")
     return _lines(dependencies), _specifier(project)
 
 
