@@ -41,6 +41,8 @@ type Runner struct {
 	Output func(title string, output []byte)
 	// Trust leaves out the runs without a fault: quicker, and a test that fails anyway counts as one that notices.
 	Trust bool
+	// Long runs the tests as a long part does, so that those of needtest.Long are not skipped.
+	Long  bool
 	clean map[string]outcome
 }
 
@@ -62,12 +64,14 @@ const (
 	spare      = time.Minute
 )
 
+func (r *Runner) key(test Test) string { return fmt.Sprint(r.Long, " ", test) }
+
 // Clean runs a test without a fault, once per Runner, and reports why it says nothing about faults: it fails, or nothing runs.
 func (r *Runner) Clean(ctx context.Context, test Test) (reason string) {
 	if r.Trust {
 		return ""
 	}
-	key := test.String()
+	key := r.key(test)
 	run, known := r.clean[key]
 	if !known {
 		run = r.run(ctx, test, firstBound)
@@ -76,7 +80,7 @@ func (r *Runner) Clean(ctx context.Context, test Test) (reason string) {
 		}
 		r.clean[key] = run
 		if run.status != Survived {
-			r.print("without a fault: "+key, run.output)
+			r.print("without a fault: "+test.String(), run.output)
 		}
 	}
 	switch {
@@ -102,7 +106,7 @@ func (r *Runner) Try(ctx context.Context, put func() (undo func() error, err err
 			}
 			continue
 		}
-		bound := 3*r.clean[test.String()].took + spare
+		bound := 3*r.clean[r.key(test)].took + spare
 		if r.Trust {
 			bound = trustBound
 		}
@@ -232,6 +236,9 @@ func (r *Runner) command(ctx context.Context, bound time.Duration, folder, name 
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = filepath.Join(r.Workspace.Root, folder)
 	cmd.Env = append(os.Environ(), "GOFLAGS="+trimpath(os.Getenv("GOFLAGS")), "PWD="+cmd.Dir)
+	if r.Long {
+		cmd.Env = append(cmd.Env, "PYEXEC_TEST_LONG=1")
+	}
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	own(cmd)

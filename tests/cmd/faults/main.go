@@ -73,6 +73,7 @@ func table(flags *flag.FlagSet) func(context.Context, *faults.Session) error {
 			if *tier != "" && fault.Tier != *tier {
 				continue
 			}
+			s.Runner.Long = fault.Tier == faults.TierLong
 			tests := fault.Tests
 			if *whole {
 				if tests, err = s.Covering(ctx, fault.Files, true); err != nil {
