@@ -197,7 +197,7 @@ for _ in range(200000):
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 many, kept, sent = array.array("i", [os.open("/dev/null", 0)] * 250), [socket.socketpair()], 0
-while sent < 20000:
+while sent < 2000000:
     try:
         sent += 250 * kept[-1][0].sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, many)], socket.MSG_DONTWAIT)
     except BlockingIOError:
