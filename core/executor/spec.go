@@ -99,7 +99,8 @@ type Spec struct {
 	// Detect says whether the Engine may search the files for requirements: nil = only Code, true = the tar is spooled and read, too,
 	// false = never.
 	Detect *bool `json:"detect,omitempty"`
-	// Outputs are globs (with **) of files in the work folder to keep as Artifacts, relative to its root.
+	// Outputs are globs (with **) of files in the work folder to keep as Artifacts, relative to its root. The name of a folder stands for
+	// all below it.
 	Outputs []string `json:"outputs,omitempty"`
 	// OutputsChanged keeps every regular file, too, that is new or has changed since the program started.
 	OutputsChanged bool `json:"outputs_changed,omitzero"`

@@ -20,7 +20,7 @@ type Spec struct {
 	RequirementsTxt       string            `json:"requirements_txt,omitzero" doc:"Requirements in the form of a requirements.txt. Default: the PEP 723 block of the entrypoint, else requirements.txt, uv.lock or pyproject.toml at the root (see detect)."`
 	PreCommands           []string          `json:"pre_commands,omitempty" pattern:"^[^\\x00]*$" doc:"Shell commands that run before the program: as root in the image (docker), else as the program's user in the work folder."`
 	Detect                *bool             `json:"detect,omitempty" doc:"Whether the server looks for requirements. Default: only in code and in files of a JSON body. true: also in a tar, which the server then keeps on disk until it is read. false: never."`
-	Outputs               []string          `json:"outputs,omitempty" pattern:"^[^\\x00]*$" doc:"Globs of files in the work folder to keep as artifacts. ** matches folders."`
+	Outputs               []string          `json:"outputs,omitempty" pattern:"^[^\\x00]*$" doc:"Globs of files in the work folder to keep as artifacts. ** matches folders. The name of a folder stands for all below it."`
 	OutputsChanged        bool              `json:"outputs_changed,omitzero" doc:"Also keep every regular file that is new or changed since the program started."`
 	FilesChanged          bool              `json:"files_changed,omitzero" doc:"Only in a session: name the files that were made or changed, and copy none."`
 	Config                Config            `json:"config,omitzero" doc:"Limits. A limit that is not given is the server's default. A limit above the server's maximum is 422."`

@@ -233,6 +233,10 @@ write-file note.txt note
 	}
 	collect(job, map[string]string{"out/a.txt": "alpha", "out/deep/er/b.txt": "beta", "note.txt": "note"})
 
+	folder := c.job(maker)
+	folder.Spec.Outputs = []string{"out/deep", "out/a.txt"}
+	collect(folder, map[string]string{"out/a.txt": "alpha", "out/deep/er/b.txt": "beta"})
+
 	changed := c.job(maker)
 	changed.Spec.OutputsChanged = true
 	c.workspace(&changed, archive(entry{name: "old.txt", text: "old"}, entry{name: "note.txt", text: "replaced"}))

@@ -249,9 +249,14 @@ func (t *tree) entrypoint() (name string, chosen bool) {
 	return name, false
 }
 
-// match reports whether the slash-separated glob, in which ** stands for any number of folders, matches name.
+// match reports whether the slash-separated glob, in which ** stands for any number of folders, matches name. A name of a folder matches
+// its content.
 func match(glob, name string) bool {
-	return matchParts(strings.Split(path.Clean(glob), "/"), strings.Split(name, "/"))
+	parts := strings.Split(path.Clean(glob), "/")
+	if !strings.ContainsAny(parts[len(parts)-1], "*?[") {
+		parts = append(parts, "**")
+	}
+	return matchParts(parts, strings.Split(name, "/"))
 }
 
 func matchParts(glob, name []string) bool {

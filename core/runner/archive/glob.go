@@ -7,7 +7,7 @@ import (
 )
 
 // Globs are the patterns of Start.Outputs, split at the slashes. "**" matches any number of folders, also none. The rest is
-// path.Match within one name. A pattern that ends in a slash matches everything below that folder.
+// path.Match within one name. A pattern whose last part is a name, or that ends in a slash, also matches everything below that folder.
 type Globs [][]string
 
 // ParseGlobs checks the patterns. The error names the first bad one.
@@ -37,9 +37,26 @@ func ParseGlobs(patterns []string) (Globs, error) {
 			}
 			parts = append(parts, part)
 		}
+		// "x/**" matches a file x, too.
+		if len(parts) == 0 || isName(parts[len(parts)-1]) {
+			parts = append(parts, "**")
+		}
 		all = append(all, parts)
 	}
 	return all, nil
+}
+
+// isName reports whether a part of a pattern matches one name only.
+func isName(part string) bool {
+	for i := 0; i < len(part); i++ {
+		switch part[i] {
+		case '\\':
+			i++
+		case '*', '?', '[':
+			return false
+		}
+	}
+	return true
 }
 
 // match reports whether one of g matches the relative path name.

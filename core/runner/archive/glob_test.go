@@ -12,6 +12,11 @@ func TestGlobs(t *testing.T) {
 		yes, no string
 	}{
 		{"out.txt", "out.txt", "a/out.txt out.txt.bak"},
+		{"out", "out out/a out/b/c", "a/out outer"},
+		{"*/plots", "a/plots a/plots/b", "plots/a a/b"},
+		{"out*", "out outer", "out/a"},
+		{`a\*b`, "a*b/c", "axb/c"},
+		{".", "a a/b .c", ""},
 		{"*.txt", "a.txt .txt", "a/b.txt a.csv"},
 		{"**/*.txt", "a.txt a/b.txt a/b/c/d.txt", "a.csv a/b.csv"},
 		{"out/**", "out out/a out/a/b/c", "a/out/b outer/a"},

@@ -53,7 +53,7 @@ class RunOptions(_CommonOptions, total=False):
     entrypoint: str
     #: Arguments, appended to those of the program.
     args: Sequence[str]
-    #: Globs of files in the work folder to keep as artifacts. ** matches folders.
+    #: Globs of files in the work folder to keep as artifacts. ** matches folders. The name of a folder stands for all below it.
     outputs: Sequence[str]
     #: Also keep every regular file that is new or changed since the program started.
     outputs_changed: bool
