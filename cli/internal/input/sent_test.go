@@ -94,8 +94,34 @@ func TestWhatIsNoFileIsLeftOutAndSaid(t *testing.T) {
 	if err == nil || !strings.HasSuffix(err.Error(), "no files in it") {
 		t.Errorf("got %v", err)
 	}
-	if len(warnings) != 1 || !strings.HasSuffix(warnings[0], "fifo is no file: left out") {
+	if len(warnings) != 1 || !strings.HasSuffix(warnings[0], `fifo": no file: left out`) {
 		t.Errorf("warned %q", warnings)
+	}
+}
+
+// A server takes no tar with such a name. One of them does not keep the others from running.
+func TestWhatHasNoNameInUTF8IsLeftOutAndSaid(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, err := range []error{
+		os.WriteFile(filepath.Join(dir, "main.py"), nil, 0o600), os.WriteFile(filepath.Join(dir, "caf\xe9.txt"), nil, 0o600),
+		os.Mkdir(filepath.Join(dir, "caf\xe9"), 0o700), os.WriteFile(filepath.Join(dir, "caf\xe9", "a"), nil, 0o600),
+		os.Symlink("caf\xe9.txt", filepath.Join(dir, "link")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var warnings []string
+	in, err := open(t, input.Request{Args: []string{dir}, Warn: func(w string) { warnings = append(warnings, w) }})
+	if err != nil || in.Entrypoint != "main.py" {
+		t.Fatal(in, err)
+	}
+	all := strings.Join(warnings, "\n")
+	for _, want := range []string{`caf\xe9.txt": the name is not UTF-8: left out`, `caf\xe9": the name is not UTF-8: left out`, `link": the target of the link is not UTF-8: left out`} {
+		if !strings.Contains(all, want) {
+			t.Errorf("not warned of %s: %q", want, warnings)
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // walker adds one folder to an Archive.
@@ -76,6 +77,10 @@ func (w *walker) walk(at string, sets []ruleSet) error {
 			w.left++
 			continue
 		}
+		if !utf8.ValidString(name) { // a server refuses a tar that has such a name
+			w.warning(name, "the name is not UTF-8")
+			continue
+		}
 		if entry.IsDir() {
 			folders = append(folders, entry)
 			continue
@@ -133,13 +138,22 @@ func (w *walker) add(name string, entry fs.DirEntry) error {
 		if err != nil {
 			return err
 		}
+		if !utf8.ValidString(target) {
+			w.warning(name, "the target of the link is not UTF-8")
+			return nil
+		}
 		w.files++
 		return w.archive.link(name, target, info)
 	default:
-		if w.warn != nil {
-			w.warn(fmt.Sprintf("%s is no file: left out", filepath.Join(w.top, filepath.FromSlash(name))))
-		}
+		w.warning(name, "no file")
 		return nil
+	}
+}
+
+// warning tells that a file is left out, and why.
+func (w *walker) warning(name, reason string) {
+	if w.warn != nil {
+		w.warn(fmt.Sprintf("%q: %s: left out", filepath.Join(w.top, filepath.FromSlash(name)), reason))
 	}
 }
 

@@ -152,7 +152,18 @@ def test_a_file_that_changes_is_an_error_or_keeps_its_size(tmp_path: Path) -> No
 def test_what_cannot_be_sent_is_named(tmp_path: Path) -> None:
     (tmp_path / "main.py").write_text("")
     os.mkfifo(tmp_path / "fifo")
-    assert pack_directory(tmp_path).left_out == ("fifo",)
+    (tmp_path / os.fsdecode(b"caf\xe9.txt")).write_text("")
+    (tmp_path / os.fsdecode(b"caf\xe9")).mkdir()
+    os.symlink(os.fsdecode(b"caf\xe9.txt"), tmp_path / "link")
+    with pytest.warns(UserWarning) as warned:
+        packed = pack_directory(tmp_path)
+    assert entries(packed) == ["main.py"]
+    assert set(packed.left_out) == {os.fsdecode(b"caf\xe9"), os.fsdecode(b"caf\xe9.txt"), "fifo", "link"}
+    assert any("caf\\udce9.txt': the name is not UTF-8: left out" in str(w.message) for w in warned)
+    (tmp_path / "fifo").unlink()
+    (tmp_path / "link").unlink()
+    (tmp_path / os.fsdecode(b"caf\xe9.txt")).unlink()
+    (tmp_path / os.fsdecode(b"caf\xe9")).rmdir()
     with pytest.raises(InputError, match="must be a folder"):
         pack_directory(tmp_path / "main.py")
     with pytest.raises(InputError, match="entrypoint: must be a file in "):

@@ -19,6 +19,7 @@ import posixpath
 import re
 import stat
 import tarfile
+import warnings
 from dataclasses import dataclass
 from typing import IO, Any, Callable, Dict, Iterator, List, Mapping, Optional, Pattern, Sequence, Tuple, Union
 
@@ -56,7 +57,7 @@ class Packed:
     guessed: bool = False
     #: The entries of the tar in order: folders end in "/", links are "name -> target".
     names: Tuple[str, ...] = ()
-    #: Files that cannot be sent, such as a FIFO.
+    #: Files that cannot be sent, such as a FIFO. Each is warned of.
     left_out: Tuple[str, ...] = ()
 
     def metadata(self, given: Mapping[str, Any]) -> Dict[str, Any]:
@@ -114,6 +115,8 @@ def pack_directory(
 
     found = _detect.find(read, entrypoint)
     entries = tuple(walker.entries)
+    for name, reason in walker.unsent:
+        warnings.warn(f"{walker.title(name)!a}: {reason}: left out", stacklevel=2)
     return Packed(
         entrypoint=entrypoint,
         requirements_txt=found.requirements or None,
@@ -124,8 +127,16 @@ def pack_directory(
         unread=found.unread,
         guessed=guessed,
         names=tuple(e.title for e in entries),
-        left_out=tuple(walker.special),
+        left_out=tuple(name for name, _ in walker.unsent),
     )
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:  # it has bytes that are no characters
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -186,7 +197,7 @@ class _Walker:
         if leave is not None and os.path.exists(leave):
             self.leave = os.stat(leave)
         self.entries: List[_Entry] = []
-        self.special: List[str] = []
+        self.unsent: List[Tuple[str, str]] = []  # files that cannot be sent, and why
         self.files = self.left = 0
 
     def local(self, name: str) -> str:
@@ -218,6 +229,8 @@ class _Walker:
             folder = stat.S_ISDIR(info.st_mode)
             if not self.all and self.is_left_out(sets, name, folder):
                 self.left += 1
+            elif not _is_text(name):  # a server refuses a tar that has such a name
+                self.unsent.append((name, "the name is not UTF-8"))
             elif folder:
                 folders.append((name, info))
             else:
@@ -239,15 +252,19 @@ class _Walker:
 
     def add(self, name: str, info: os.stat_result) -> None:
         if stat.S_ISLNK(info.st_mode):
+            target = self.target(name)
+            if not _is_text(target):
+                self.unsent.append((name, "the target of the link is not UTF-8"))
+                return
             self.files += 1
-            self.entries.append(_Entry(name, tarfile.SYMTYPE, 0o777, int(info.st_mtime), target=self.target(name)))
+            self.entries.append(_Entry(name, tarfile.SYMTYPE, 0o777, int(info.st_mtime), target=target))
         elif stat.S_ISREG(info.st_mode):
             self.files += 1
             with self.open(name) as file:  # a file that cannot be read is an error before anything is sent
                 info = os.fstat(file.fileno())
             self.entries.append(_Entry(name, tarfile.REGTYPE, info.st_mode & 0o777, int(info.st_mtime), info.st_size))
         else:
-            self.special.append(name)
+            self.unsent.append((name, "no file"))
 
     def target(self, name: str) -> str:
         """Return the target of a link, relative to the link. It must be in the folder as text and after the system has resolved it."""
