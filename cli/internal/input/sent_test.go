@@ -114,7 +114,7 @@ func TestWhatHasNoNameInUTF8IsLeftOutAndSaid(t *testing.T) {
 	}
 	var warnings []string
 	in, err := open(t, input.Request{Args: []string{dir}, Warn: func(w string) { warnings = append(warnings, w) }})
-	if err != nil || in.Entrypoint != "main.py" {
+	if err != nil || in.Found.Entrypoint != "main.py" {
 		t.Fatal(in, err)
 	}
 	all := strings.Join(warnings, "\n")
