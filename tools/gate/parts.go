@@ -34,7 +34,7 @@ var parts = []Part{
 	// The parts that run programs under other uids, or look at the whole machine, are apart or run one after another.
 	{Name: "runner", Tier: Gate, Dir: "core", Test: []string{"-race", "./runner"}, Uses: "uids:1 cpu:60", Apart: true, After: afterBuild, Seconds: 400, Real: true},
 	{Name: "backend-uv", Tier: Gate, Dir: "plugins/backend-uv", Test: []string{"-tags=embedrunner", "./..."}, Uses: "uids:1 cpu:60", Apart: true, After: afterBuild, Seconds: 250, Real: true, Builds: product},
-	{Name: "backend-docker", Tier: Gate, Dir: "plugins/backend-docker", Test: []string{"./..."}, Uses: "docker:1 cpu:45", After: afterDaemons, Seconds: 380, Real: true, Builds: product, Inputs: agentTools},
+	{Name: "backend-docker", Tier: Gate, Dir: "plugins/backend-docker", Test: []string{"./..."}, Uses: "docker:1 cpu:45", After: afterDaemons, Seconds: 250, Real: true, Builds: product, Inputs: agentTools},
 	{Name: "end-to-end", Tier: Gate, Dir: "tests", Test: []string{"./..."}, Uses: "uids:1 docker:1 nomad:1 cpu:50", After: afterAgents, Seconds: 250, Real: true, Builds: product, Inputs: endToEnd},
 	{Name: "backend-nomad", Tier: Gate, Dir: "plugins/backend-nomad", Test: []string{"./..."}, Uses: "nomad:1 cpu:35", After: afterAgents, Seconds: 200, Real: true, Builds: product, Inputs: agentTools},
 	{Name: "sdk-python", Tier: Gate, Command: []string{"tools/sdk-python.sh", "test"}, Uses: "cpu:90", After: afterBuild, Seconds: 110, Real: true, Builds: product, Inputs: sdkPython},
