@@ -19,7 +19,7 @@ var (
 )
 
 // daemons keeps the daemons until its standard input is closed.
-const daemons = `go build -o bin/daemons ./tests/cmd/daemons && exec bin/daemons ${DAEMONS:--nomad} -- sh -c '
+const daemons = `CGO_ENABLED=0 go build -o bin/daemons ./tests/cmd/daemons && exec bin/daemons ${DAEMONS:--nomad} -- sh -c '
   env | grep -E "^PYEXEC_TEST_(DOCKER|NOMAD)="; echo; exec cat >/dev/null'`
 
 // parts is the suite. The seconds were measured on two quiet processors (docs/testing.md).

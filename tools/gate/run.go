@@ -54,6 +54,10 @@ func (r *runner) environ(p Part) []string {
 		// A raced process waits a second at its end for other reports; our tests start hundreds of them.
 		"GORACE=atexit_sleep_ms=50",
 		"PYEXEC_TEST_RULES="+r.rules()) // the suites of backends record there which rules they have run
+	if p.Test != nil && !slices.Contains(p.Test, "-race") {
+		// As the product: with cgo, what imports net would be compiled twice. The race detector needs cgo, and so does the Nomad that a part builds.
+		env = append(env, "CGO_ENABLED=0")
+	}
 	if p.Tier == Long {
 		env = append(env, "PYEXEC_TEST_LONG=1")
 		if _, set := os.LookupEnv("PYEXEC_TEST_REQUIRE"); !set {
