@@ -28,7 +28,10 @@ func (s shape) decode(raw []byte, into any, isBody bool) (given map[string]bool,
 	if !utf8.Valid(raw) || !json.Valid(raw) {
 		return nil, notJSON(raw, isBody)
 	}
-	d := &decoder{}
+	d := &decoder{whole: "metadata"}
+	if isBody {
+		d.whole = "body"
+	}
 	given = d.fields("", raw, s, reflect.ValueOf(into).Elem())
 	if len(d.errs) > 0 {
 		return nil, fieldsError(d.errs)
@@ -65,12 +68,13 @@ const maxFieldErrors = 100
 
 // decoder collects the errors of an object while it is read. Its input is valid JSON.
 type decoder struct {
-	errs []executor.FieldError
+	whole string // names the object itself in errors
+	errs  []executor.FieldError
 }
 
 func (d *decoder) bad(path, format string, args ...any) {
 	if path == "" {
-		path = "metadata"
+		path = d.whole
 	}
 	if len(d.errs) < maxFieldErrors {
 		d.errs = append(d.errs, executor.FieldError{Field: path, Message: fmt.Sprintf(format, args...)})

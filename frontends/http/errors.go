@@ -111,7 +111,11 @@ func problemOf(err error, requestID string) (pyexec.Problem, http.Header) {
 				f.Field = "session_id"
 				p.Detail = strings.Replace(p.Detail, "session: "+f.Message, "session_id: "+f.Message, 1)
 			}
-			p.Errors = append(p.Errors, pyexec.ProblemField{Field: f.Field, Location: where + "." + f.Field, Message: f.Message})
+			location := where + "." + f.Field
+			if where == "body" && f.Field == where { // all of it
+				location = where
+			}
+			p.Errors = append(p.Errors, pyexec.ProblemField{Field: f.Field, Location: location, Message: f.Message})
 		}
 	}
 	switch {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -128,5 +129,26 @@ func TestTheFirstPartOfARequestThatIsNamedIsKept(t *testing.T) {
 	p, _ := problemOf(in("body", in("query", executor.FieldErrorf(executor.Invalid, "limit", "bad"))), "")
 	if len(p.Errors) != 1 || p.Errors[0].Location != "query.limit" {
 		t.Errorf("%+v", p.Errors)
+	}
+}
+
+func TestAPathThatIsNotThereNamesTheOneThatWasMeant(t *testing.T) {
+	t.Parallel()
+	h := handlerOf(t, hello().service())
+	for path, want := range map[string]string{
+		"/api/v1/exec/sync/":       "did you mean /api/v1/exec/sync?",
+		"/api/v1//executions":      "did you mean /api/v1/executions?",
+		"/exec/sync":               "did you mean /api/v1/exec/sync?",
+		"/api/v1/api/v1/exec/sync": "did you mean /api/v1/exec/sync?",
+		"/api/v1/executions/a/":    "did you mean /api/v1/executions/a?",
+		"/":                        "the API is below /api/v1, and its description is at /openapi.json",
+		"/api/v1":                  "the API is below /api/v1",
+		"/api/v1/nothing":          "the API is below /api/v1",
+	} {
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			if body := do(t, h, method, path, nil).Body.String(); !strings.Contains(body, "no such path: "+want) {
+				t.Errorf("%s %s: %s", method, path, body)
+			}
+		}
 	}
 }

@@ -7,11 +7,15 @@ import (
 	"net/url"
 	"path"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
+
+// apiRoot is where the operations of the API are.
+const apiRoot = "/api/v1"
 
 type requestIDKey struct{}
 
@@ -135,7 +139,7 @@ func (f *frontend) route(w http.ResponseWriter, r *http.Request) {
 			f.writeProblem(w, r, errFilePath(name))
 			return
 		}
-		f.writeProblem(w, r, executor.Errorf(executor.NotFound, "no such path"))
+		f.writeProblem(w, r, f.noSuchPath(r))
 		return
 	}
 	if f.serves(r, p) {
@@ -155,7 +159,25 @@ func (f *frontend) route(w http.ResponseWriter, r *http.Request) {
 		f.writeProblem(w, r, refuse(http.StatusMethodNotAllowed, executor.Invalid, "method: must be one of %s (got %s)", list, method(r.Method)))
 		return
 	}
-	f.writeProblem(w, r, executor.Errorf(executor.NotFound, "no such path"))
+	f.writeProblem(w, r, f.noSuchPath(r))
+}
+
+// noSuchPath names a path that has no operation, and one that was probably meant.
+func (f *frontend) noSuchPath(r *http.Request) error {
+	p := path.Clean("/" + r.URL.Path)
+	for _, near := range []string{p, path.Join(apiRoot, p), strings.TrimPrefix(p, apiRoot)} {
+		if near != r.URL.Path && near != "/" && f.has(near) {
+			return executor.Errorf(executor.NotFound, "no such path: did you mean %s?", clip(near))
+		}
+	}
+	return executor.Errorf(executor.NotFound, "no such path: the API is below %s, and its description is at /openapi.json", apiRoot)
+}
+
+// has reports whether a path has an operation for some method.
+func (f *frontend) has(p string) bool {
+	return slices.ContainsFunc([]string{http.MethodGet, http.MethodPost, http.MethodDelete, http.MethodPut, http.MethodPatch}, func(m string) bool {
+		return f.serves(&http.Request{Method: m, URL: &url.URL{Path: p}}, p)
+	})
 }
 
 // serves reports whether an operation has the path p. A pattern to which the mux would redirect, with one more slash, is another

@@ -51,7 +51,7 @@ func TestABadRequestOfASessionNamesEveryField(t *testing.T) {
 		{"", `{"code":"x"}`, []string{"code"}},
 		{"", `{"name":"a","name":"b"}`, []string{"name"}},
 		{"", `{"name":"a\u0000b"}`, []string{"name"}},
-		{"", `[]`, []string{"metadata"}},
+		{"", `[]`, []string{"body"}},
 		{"/" + testSession + "/restart", `{"wipe":"yes","hard":true}`, []string{"wipe", "hard"}},
 		{"/" + testSession + "/requirements", `{}`, []string{"requirements_txt"}},
 		{"/" + testSession + "/requirements", `{"requirements":"idna"}`, []string{"requirements"}},
@@ -61,7 +61,7 @@ func TestABadRequestOfASessionNamesEveryField(t *testing.T) {
 	} {
 		p := wantProblem(t, postJSON(t, h, "/api/v1/sessions"+tt.path, tt.body), 422, executor.Invalid, tt.fields...)
 		errs, _ := p["errors"].([]any)
-		if m, _ := errs[0].(map[string]any); !strings.HasPrefix(fmt.Sprint(m["location"]), "body.") {
+		if m, _ := errs[0].(map[string]any); !strings.HasPrefix(fmt.Sprint(m["location"]), "body") {
 			t.Errorf("%v", m)
 		}
 	}

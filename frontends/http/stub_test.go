@@ -345,7 +345,7 @@ func wantProblem(t *testing.T, w *httptest.ResponseRecorder, status int, code ex
 		m, _ := e.(map[string]any)
 		name, _ := m["field"].(string)
 		named[name] = true
-		if loc, _ := m["location"].(string); !strings.HasSuffix(loc, "."+name) || m["message"] == "" {
+		if loc, _ := m["location"].(string); !strings.HasSuffix("."+loc, "."+name) || m["message"] == "" {
 			t.Errorf("field error %v", m)
 		}
 	}
