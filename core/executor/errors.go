@@ -120,26 +120,6 @@ func (p Problems) Err(code Code, op, separator string) error {
 	return &Error{Code: code, Op: op, Message: strings.Join(lines, separator), Fields: p}
 }
 
-// EditDistance returns the number of bytes to add, drop or replace to make b of a (Levenshtein), for suggestions in errors.
-func EditDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		corner := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			d := corner
-			if a[i] != b[j] {
-				d = 1 + min(corner, row[j], row[j+1])
-			}
-			corner, row[j+1] = row[j+1], d
-		}
-	}
-	return row[len(b)]
-}
-
 // CodeOf returns the Code of the first Error in err's tree. A context's end counts as Unavailable, nil as "", and
 // anything else as Internal.
 func CodeOf(err error) Code {

@@ -103,6 +103,7 @@ func TestFiguresThatAreOpenAreDisplayed(t *testing.T) {
 		"matplotlib/__init__.py": "",
 		"matplotlib/figure.py": `class Figure:
     canvas = None
+    def get_children(self): return ['background', 'axes']
     def savefig(self, out, format, bbox_inches): out.write(format.encode() + b' of ' + str(self.number).encode())
     def __repr__(self): return '<Figure>'
 `,

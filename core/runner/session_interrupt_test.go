@@ -121,6 +121,22 @@ func TestAnInterruptInTheEventLoopIsNotLost(t *testing.T) {
 	}
 }
 
+// An interrupt that comes in the event loop is heeded when the loop comes to it. A callback that blocks before that is interrupted, too.
+func TestAnInterruptInTheEventLoopReachesACallback(t *testing.T) {
+	r := openSession(t, pythonSession())
+	r.wants(t, "import asyncio, time\nx = 1\ndef wait(): time.sleep(1e6)\n"+
+		"inside = {'__name__': 'asyncio.inside', 'time': time}\n"+ // a frame of the loop
+		"exec('def inside(loop):\\n print(\"up\", flush=True)\\n while len(loop._ready) < 2: time.sleep(0.001)', inside)", "", "")
+	code := "async def go():\n loop = asyncio.get_running_loop(); loop.call_soon(inside['inside'], loop); loop.call_soon(wait)\n await asyncio.sleep(1e6)\nawait go()"
+	start := cellOf(code)
+	start.Limits.KillGrace = awaittest.Bound
+	res, rec := r.told(t, start, said{"up", agent.LimitTimeout})
+	if res.Status != executor.StatusTimedOut || res.SessionState != executor.SessionStateKept {
+		t.Errorf("%s %q, stderr %q", describe(res), res.SessionState, rec.stderr())
+	}
+	r.wants(t, "x", "", "1")
+}
+
 func TestACellThatHasDroppedAnInterruptIsInterruptedOnceMore(t *testing.T) {
 	r := openSession(t, pythonSession())
 	r.wants(t, "import time\nx = 1\nclass Drops:\n    def __del__(self):\n        print('up', flush=True)\n        time.sleep(1e6)", "", "")

@@ -3,7 +3,6 @@ package httpfrontend
 import (
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
@@ -19,33 +18,18 @@ func hint(path, near string) string {
 // near returns the known field that is nearest to an unknown name, "" if none is near. A field of a nested object counts too:
 // memory_mb is near config.memory_mb.
 func (s shape) near(name string) string {
-	best, limit := "", 3
-	name = strings.ToLower(name)
-	switch n := len(name); {
-	case n < 3 || n > 40:
-		return ""
-	case n < 5:
-		limit = 2
-	}
-	consider := func(known, path string) {
-		if d := distance(name, known); d < limit {
-			best, limit = path, d
+	var known []string
+	paths := map[string]string{}
+	consider := func(name, path string) {
+		if paths[name] == "" {
+			known, paths[name] = append(known, name), path
 		}
 	}
-	for _, known := range slices.Sorted(maps.Keys(s)) {
-		consider(known, known)
-		for _, nested := range slices.Sorted(maps.Keys(s[known].fields)) {
-			consider(nested, known+"."+nested)
+	for _, k := range slices.Sorted(maps.Keys(s)) {
+		consider(k, k)
+		for _, nested := range slices.Sorted(maps.Keys(s[k].fields)) {
+			consider(nested, k+"."+nested)
 		}
 	}
-	return best
-}
-
-// distance returns the edit distance of a and b. It is at most 1 if b begins with a or ends with the word a: requirements of
-// requirements_txt, image of docker_image.
-func distance(a, b string) int {
-	if a != b && (len(a) > 3 && strings.HasPrefix(b, a) || strings.HasSuffix(b, "_"+a)) {
-		return 1
-	}
-	return executor.EditDistance(a, b)
+	return paths[executor.Nearest(name, known)]
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -55,9 +56,27 @@ func bind(request mcp.CallToolRequest, args any) error {
 		}
 		return fmt.Errorf("%s: must be %s, not %s", leaf(kind.Field), typeName(kind.Type.Kind().String()), indefinite(kind.Value))
 	case errors.As(err, &unknown):
-		return fmt.Errorf("%s: unknown argument", string(unknown))
+		return unknownArgument(string(unknown), args)
 	}
 	return fmt.Errorf("arguments: %w", err)
+}
+
+// unknownArgument names the arguments that a tool has, and the one that was probably meant.
+func unknownArgument(name string, args any) error {
+	var known []string
+	for _, f := range reflect.VisibleFields(reflect.TypeOf(args).Elem()) {
+		if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); tag != "" && tag != "-" && f.IsExported() {
+			known = append(known, tag)
+		}
+	}
+	if len(known) == 0 {
+		return fmt.Errorf("%s: unknown argument: the tool has none", name)
+	}
+	meant := ""
+	if near := executor.Nearest(name, known); near != "" {
+		meant = ": did you mean " + near + "?"
+	}
+	return fmt.Errorf("%s: unknown argument%s (the arguments are %s)", name, meant, strings.Join(known, ", "))
 }
 
 // wholeNumbers returns the object raw with numbers such as 5.0 and 5e0 written as 5. In JSON Schema they are integers.

@@ -107,7 +107,8 @@ func (a advice) pip(list string) string {
 // not.
 func (a advice) pipInstead(code, stderr string) string {
 	found := pipCall().FindStringSubmatch(code)
-	if found == nil || !strings.Contains(stderr, "SyntaxError") || !strings.Contains(stderr, `File "`) {
+	refused := strings.Contains(stderr, "SyntaxError") || strings.Contains(stderr, "pip cannot install here")
+	if found == nil || !refused || !strings.Contains(stderr, `File "`) {
 		return ""
 	}
 	return a.pip(found[1])

@@ -65,6 +65,10 @@ func TestCodeThatCallsPipIsToldWhichToolInstalls(t *testing.T) {
 		if want == "" && got != "" || want != "" && got != "pip does not run in code: install "+want || strings.Contains(got, "\n") {
 			t.Errorf("%s: %q", code, got)
 		}
+		const refused = "  File \"<cell 1>\", line 1\nNotImplementedError: pip cannot install here: packages come from the requirements"
+		if a.pipInstead(code, refused) != got {
+			t.Errorf("%s: where a session refuses pip: %q", code, a.pipInstead(code, refused))
+		}
 		if got := a.pipInstead(code, ""); got != "" {
 			t.Errorf("%s: code that has not failed: %q", code, got)
 		}

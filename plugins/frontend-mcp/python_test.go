@@ -72,7 +72,7 @@ func TestScriptErrorsSayWhatToChange(t *testing.T) {
 		"a version that is none":    {deps, map[string]any{"script_content": "print 1", "python_version": "3.12.1"}, `ValueError: python_version must be an exact minor version, one of 3.13, 3.12 (got "3.12.1")`},
 		"an option as a dependency": {deps, map[string]any{"script_content": "print 1", "python_version": "3.12", "dependencies": []string{"--index-url x"}}, "ValueError: dependencies[0]"},
 		"a negative timeout":        {deps, map[string]any{"script_content": "print 1", "python_version": "3.12", "timeout_seconds": -1}, "ValueError: timeout_seconds"},
-		"an unknown argument":       {deps, map[string]any{"script": "x"}, "ValueError: script: unknown argument"},
+		"an unknown argument":       {deps, map[string]any{"script": "x"}, "ValueError: script: unknown argument: did you mean script_content? (the arguments are "},
 		"a number as a script":      {deps, map[string]any{"script_content": 7, "python_version": "3.12"}, "ValueError: script_content: must be a string, not a number"},
 		"a relative script":         {deps, map[string]any{"script_path": "none.py", "python_version": "3.12"}, "ValueError: script_path must be an absolute path (got \"none.py\")"},
 		"no such script":            {deps, map[string]any{"script_path": dir + "/none.py", "python_version": "3.12"}, "FileNotFoundError: script_path"},
@@ -185,10 +185,11 @@ func TestExecute(t *testing.T) {
 		t.Errorf("%v", a)
 	}
 	for says, args := range map[string]map[string]any{
-		"Error: command: empty":          {"command": "  "},
-		"Error: execute: spawn failed":   {"command": "no-such-program", "args": []string{}},
-		"Error: timeout_ms: must not be": {"command": "x", "timeout_ms": -5},
-		"Error: cmd: unknown argument":   {"cmd": "x"},
+		"Error: command: empty":                                                     {"command": "  "},
+		"Error: execute: spawn failed":                                              {"command": "no-such-program", "args": []string{}},
+		"Error: timeout_ms: must not be":                                            {"command": "x", "timeout_ms": -5},
+		"Error: cmd: unknown argument (the arguments are command, ":                 {"cmd": "x"},
+		"Error: timeout: unknown argument: did you mean timeout_ms? (the arguments": {"command": "x", "timeout": 5},
 	} {
 		if a := run(args); !a.isError || !strings.HasPrefix(a.text, says) {
 			t.Errorf("%v: %v", args, a)

@@ -117,6 +117,28 @@ def test_an_async_function_is_awaited(sandbox: Sandbox) -> None:
     assert sandbox(f, 1) == 2
 
 
+def close_stdout() -> int:
+    sys.stdout.close()
+    return 1
+
+
+def close_descriptors() -> int:
+    import os
+
+    os.close(1)
+    os.close(0)
+    return 2
+
+
+def lose_streams() -> int:
+    sys.stdout = sys.stderr = None  # type: ignore[assignment]
+    return 3
+
+
+def test_a_function_may_close_its_streams(pickled: Sandbox) -> None:
+    assert [pickled(f) for f in (close_stdout, close_descriptors, lose_streams)] == [1, 2, 3]
+
+
 def recursive(n: int, acc: int = 1) -> int:
     """A function that calls itself, with a default."""
     return acc if n < 2 else recursive(n - 1, acc * n)

@@ -185,22 +185,28 @@ def heard():
 
 
 def interrupt(frame):
-    heard()
     S.pending = False
     task = S.task
     if task is not None and in_asyncio(frame):
         S.cancelled = True
-        S.unheeded = task
-        if not task.done():
-            S.loop.call_soon_threadsafe(cancel, task)
+        if S.unheeded is not task:  # else the loop has not come to it yet
+            S.unheeded = task
+            if not task.done():
+                S.loop.call_soon_threadsafe(cancel, task)
         return
+    S.unheeded = None
+    heard()
     raise KeyboardInterrupt
 
 
 def cancel(task):
-    """Cancels a task, unless it has ended meanwhile: run_in_loop then finds that the interrupt was not heeded."""
-    if not task.done():
+    """Cancels a task, unless it has ended meanwhile: run_in_loop then finds that the interrupt was not heeded.
+
+    Only now the interrupt is heard: a callback that the loop called before this one may have blocked, and then it is sent again.
+    """
+    if S.unheeded is task and not task.done():
         S.unheeded = None
+        heard()
         task.cancel()
 
 

@@ -52,22 +52,38 @@ def translate(source, name):
 def magic(text):
     """Does what a magic asks for, or says what to use."""
     if text.startswith("!"):
-        shell(text.lstrip("!").strip())
+        command = text.lstrip("!").strip()
+        if installs(command):
+            need_pip()
+        shell(command)
         return
     if text.startswith("?") or text.endswith("?"):
         raise NotImplementedError("a question mark asks IPython, which this session has not: use help(name)")
     word, _, rest = text.lstrip("%").strip().partition(" ")
     if word == "pip":
-        import importlib.util
-
-        if importlib.util.find_spec("pip") is None:
-            raise NotImplementedError("%pip: this interpreter has no pip; packages come from the requirements of the session, which can be added to")
+        need_pip()
         shell("%s -m pip %s" % (quoted(sys.executable), rest.strip()))
     elif word == "matplotlib":
         pass  # figures are displayed anyway
     else:
         mark = "%%" if text.startswith("%%") else "%"
         raise NotImplementedError("%s%s is a magic of IPython, which this session has not: use %s" % (mark, word, INSTEAD.get(word, "Python")))
+
+
+def installs(command):
+    import re
+
+    return re.match(r"(sudo\s+)?(uv\s+|\S*python\S*\s+-m\s+)?pip[\d.]*\s+install\b", command) is not None
+
+
+def need_pip():
+    """Raises an error where pip cannot install: it is not there, or the environment is one that is not changed (PEP 668)."""
+    import importlib.util
+    import sysconfig
+
+    managed = os.path.exists(os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED"))
+    if managed or importlib.util.find_spec("pip") is None:
+        raise NotImplementedError("pip cannot install here: packages come from the requirements of the session, which can be added to")
 
 
 def quoted(text):

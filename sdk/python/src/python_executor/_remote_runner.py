@@ -150,8 +150,11 @@ def main() -> int:
         lines = ["\n"] * (call["first_line"] - 1) + call["source"].splitlines(True)
         linecache.cache[call["file"]] = (len(call["source"]), None, lines, call["file"])
     head, body = run(folder, call)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:
+            pass  # the function has closed or replaced it
     with open(os.path.join(folder, "result"), "wb") as f:
         f.write(json.dumps(head).encode() + b"\n" + body)
     return 0 if "value" in head else 1
