@@ -196,6 +196,7 @@ def interrupt(frame):
         return
     S.unheeded = None
     heard()
+    S.pending = False  # another one has come meanwhile
     raise KeyboardInterrupt
 
 
@@ -207,17 +208,21 @@ def cancel(task):
     if S.unheeded is task and not task.done():
         S.unheeded = None
         heard()
+        S.pending = False  # another one has come meanwhile
         task.cancel()
 
 
 def in_asyncio(frame):
     """Reports whether the event loop runs. An exception inside it could lose a task whose next step it was about to note.
     That task would never end."""
-    while frame is not None and frame.f_code is on_runner.__code__:
+    while frame is not None and frame.f_code in HANDLERS:  # an interrupt may come while one is handled
         frame = frame.f_back
     if frame is None or frame.f_code is run_in_loop.__code__:
         return frame is not None
     return str(frame.f_globals.get("__name__", "")).split(".")[0] in ("asyncio", "selectors")
+
+
+HANDLERS = (on_runner.__code__, on_interrupt.__code__, interrupt.__code__, in_asyncio.__code__)
 
 
 def take_interrupts():
