@@ -37,7 +37,8 @@
 // All cells have one context, so context variables last, and one event loop, which exists from the import of asyncio on. Tasks continue
 // while a later cell awaits. A cell that names create_task or gather without await runs in that loop. A cell that calls asyncio.run has a
 // loop of its own. A line that begins with ! is run by a shell, %pip by the interpreter's pip, and %matplotlib does nothing; any other
-// magic of IPython fails and names what to use. No bytecode is written. sys.exit ends the cell. A fork that returns from a cell ends there. Builtins that were deleted are restored after the cell.
+// magic of IPython fails and names what to use. No bytecode is written. sys.exit ends the cell. A fork that returns from a cell ends there.
+// Builtins that were deleted are restored after the cell.
 //
 // JavaScript: cells run in V8's REPL mode. const, let and class survive a cell and may be repeated, await works at top level, and
 // undefined is not displayed. require, dynamic import and Node's modules by name work, relative to the work folder. Import

@@ -3,13 +3,14 @@ package sandbox
 import (
 	"regexp"
 	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
-// codingLine is a declaration of an encoding (PEP 263), and noCode a line that may come before it.
+// codingLine is a declaration of an encoding (PEP 263), and noCode a line that may come before it. Few runners need them.
 var (
-	codingLine = regexp.MustCompile(`^[ \t\f]*#.*?coding[:=][ \t]*([-_.a-zA-Z0-9]+)`)
-	noCode     = regexp.MustCompile(`^[ \t\f]*(#|$)`)
+	codingLine = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[ \t\f]*#.*?coding[:=][ \t]*([-_.a-zA-Z0-9]+)`) })
+	noCode     = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[ \t\f]*(#|$)`) })
 )
 
 // declared returns code with the encoding that its file will have. code is text, and the file is UTF-8. An editor whose file had another
@@ -25,10 +26,10 @@ func declared(code string) string {
 		if end >= 0 {
 			line = line[:end]
 		}
-		if m := codingLine.FindStringSubmatchIndex(line); m != nil {
+		if m := codingLine().FindStringSubmatchIndex(line); m != nil {
 			return code[:begin+m[2]] + "utf-8" + code[begin+m[3]:]
 		}
-		if end < 0 || !noCode.MatchString(line) {
+		if end < 0 || !noCode().MatchString(line) {
 			break
 		}
 		begin += end + 1
