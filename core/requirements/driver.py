@@ -29,6 +29,8 @@ job = json.loads(sys.stdin.buffer.readline())
 base, tools, target = job["base"], job["tools"], job["base"] + "/env"
 temp = base + "/tmp"
 nothing = open(os.devnull, "rb")
+CONNECT_SECONDS = 15  # as pip
+ANSWER_SECONDS = 60
 # The tools' output goes to standard error, so that they cannot write into the answer.
 answer = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
@@ -94,7 +96,7 @@ class Fetches(http.server.BaseHTTPRequestHandler):
         error = OSError()
         for family, kind, protocol, _, address in found:
             s = socket.socket(family, kind, protocol)
-            s.settimeout(15)
+            s.settimeout(CONNECT_SECONDS)
             try:
                 s.connect(address)
                 s.settimeout(None)
@@ -128,7 +130,8 @@ class Fetches(http.server.BaseHTTPRequestHandler):
 
     def fail(self, endpoint, error):
         Fetches.troubles[endpoint] = error
-        self.send_error(502)
+        # pip asks again after 503, not after 502 in all its versions. uv asks again after both.
+        self.send_error(503 if isinstance(error, (socket.timeout, TimeoutError)) else 502)
 
     def do_CONNECT(self):
         endpoint = self.path.lower()
@@ -161,7 +164,9 @@ class Fetches(http.server.BaseHTTPRequestHandler):
             headers.update(credentials(proxy))
             at, path = (proxy.hostname, proxy.port or 80), self.path
         try:
-            ask = http.client.HTTPConnection(*at, timeout=60)
+            ask = http.client.HTTPConnection(*at, timeout=CONNECT_SECONDS)
+            ask.connect()
+            ask.sock.settimeout(ANSWER_SECONDS)
             ask.request(self.command, path, headers=headers)
             answer = ask.getresponse()
         except (OSError, http.client.HTTPException) as e:

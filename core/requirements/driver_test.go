@@ -19,7 +19,7 @@ import (
 )
 
 // installer is a uv that fetches each line of the requirements with Python's own client, which obeys the variables of proxies. It asks twice
-// where a proxy says that it has got no answer.
+// where a proxy says that it has got no answer, and until there is one where it came too late. It names what the proxy said.
 const installer = `#!/usr/bin/env python3
 import os, ssl, sys, urllib.error, urllib.request
 if sys.argv[1] == "--version": print("uv 9 (a test)")
@@ -29,16 +29,24 @@ elif sys.argv[1] == "venv":
 else:
     for line in open(sys.argv[sys.argv.index("-r") + 1]):
         opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=ssl._create_unverified_context()), urllib.request.ProxyHandler())
-        try:
-            got = opener.open(line.strip())
-        except urllib.error.HTTPError as e:
-            if e.code != 502: raise
-            got = opener.open(line.strip())
+        got = code = None
+        while not got:
+            try:
+                got = opener.open(line.strip())
+            except urllib.error.HTTPError as e:
+                if e.code not in (502, 503) or code == 502: raise
+                code = e.code
+                print("asks again after", code, file=sys.stderr)
         print("got", got.read().decode(), file=sys.stderr)
 `
 
 // drive runs the Driver. 127.0.0.2 stands for a public address in it.
 func drive(t *testing.T, env map[string]string, sources []string, lines ...string) (outcome DriverOutcome, said string) {
+	t.Helper()
+	return driveAs(t, Driver, env, sources, lines...)
+}
+
+func driveAs(t *testing.T, driver string, env map[string]string, sources []string, lines ...string) (outcome DriverOutcome, said string) {
 	t.Helper()
 	base := t.TempDir()
 	if err := os.Mkdir(filepath.Join(base, "tools"), 0o700); err != nil {
@@ -59,7 +67,7 @@ func drive(t *testing.T, env map[string]string, sources []string, lines ...strin
 		t.Fatal(err)
 	}
 	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), "python3", "-I", "-c", Driver)
+	cmd := exec.CommandContext(t.Context(), "python3", "-I", "-c", driver)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(append(job, '\n')), &stdout, &stderr
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%v: %s", err, stderr.String())
@@ -221,5 +229,28 @@ func TestTheDriverSaysWhyASourceWasOutOfReach(t *testing.T) {
 		if outcome.Failed != "install" || strings.Contains(said, index+": "+why) != want || requests.Load() != 2 {
 			t.Errorf("%d lost answers: %d requests, %+v\n%s", lost, requests.Load(), outcome, said)
 		}
+	}
+}
+
+// TestWhatASourceDoesNotAnswerInTimeIsAskedForAgain by pip, too, which asks again after 503 in all its versions.
+func TestWhatASourceDoesNotAnswerInTimeIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	_, err := exec.LookPath("python3")
+	needtest.Need(t, err == nil, "python3", "the Driver is a Python program")
+	var requests atomic.Int64
+	index, _ := place(t, "127.0.0.1:0", false, func(w http.ResponseWriter, r *http.Request) {
+		if requests.Add(1) == 1 {
+			<-r.Context().Done() // no answer before the Driver gives up
+			return
+		}
+		fmt.Fprint(w, "late")
+	})
+	impatient := strings.Replace(Driver, "ANSWER_SECONDS = 60", "ANSWER_SECONDS = 0.1", 1)
+	if impatient == Driver {
+		t.Fatal("the Driver has another form")
+	}
+	_, said := driveAs(t, impatient, nil, []string{index}, "http://"+index+"/x")
+	if !strings.Contains(said, "asks again after 503\n") || !strings.Contains(said, "got late\n") {
+		t.Error(said)
 	}
 }
