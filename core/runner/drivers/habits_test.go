@@ -63,6 +63,7 @@ var habits = map[string]habit{
 	"savefig after show displays nothing": {
 		cells: []string{"import matplotlib.pyplot as plt\nplt.plot([1]); plt.show(); plt.savefig('a.png')"}, displays: []string{"image/png image/svg+xml text/plain"},
 	},
+	"an empty figure as a value":   {cells: []string{"import matplotlib.pyplot as plt\nplt.figure()"}, displays: []string{"text/plain"}},
 	"two plots":                    {cells: []string{"import matplotlib.pyplot as plt\nplt.plot([1]); plt.show(); plt.plot([2])\nNone"}, displays: []string{"image/png image/svg+xml text/plain", "image/png image/svg+xml text/plain"}},
 	"IPython's display":            {cells: []string{"from IPython.display import display, HTML, clear_output\nclear_output(); display(HTML('<b>x</b>'))"}, displays: []string{"text/html text/plain"}},
 	"IPython's raw display":        {cells: []string{"import IPython.display\nIPython.display.display({'text/plain': 'x', 'text/html': 'y'}, raw=True)"}, displays: []string{"text/html text/plain"}},
@@ -71,6 +72,8 @@ var habits = map[string]habit{
 	"a form without a text":        {cells: []string{"class A:\n    def __repr__(self): raise ValueError\n    def _repr_html_(self): return '<i>'\nA()"}, displays: []string{"text/html text/plain"}},
 	"no form at all":               {cells: []string{"class A:\n    def __repr__(self): raise ValueError('no text')\nA()"}, failed: "ValueError: no text"},
 	"a shell's line":               {cells: []string{"name = 'it'\nif name:\n    !echo \"here's {name}\" $name $HOME_OF_NOBODY\n!echo two; exit 3\nprint('%d' %\n 3)"}, printed: "here's it it\ntwo\n3\n"},
+	"what a command prints":        {cells: []string{"names = []\nfor n in 1, 2:\n    names += !echo {n} it\nprint(names, 'a=!b')"}, printed: "['1 it', '2 it'] a=!b\n"},
+	"a magic that is assigned":     {cells: []string{"x = %timeit 1"}, failed: "%timeit is a magic of IPython"},
 	"marks in a string":            {cells: []string{"x = '''\n!echo no\n%pip\n'''\nprint(x)"}, printed: "\n!echo no\n%pip\n\n"},
 	"%matplotlib":                  {cells: []string{"%matplotlib inline\nprint(1)"}, printed: "1\n"},
 	"%pip":                         {cells: []string{"import sys; sys.modules['pip'] = None  # as in an environment of uv\n%pip install x"}, failed: "pip cannot install here: packages come from the requirements of the session"},

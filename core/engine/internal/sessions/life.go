@@ -57,7 +57,7 @@ func (s *Session) restart(ctx context.Context, wipe bool) error {
 		return struct{}{}, b.RestartSession(ctx, s.ID, wipe)
 	})
 	if executor.CodeOf(err) == executor.NotFound {
-		return executor.FieldErrorf(executor.Conflict, "session", "%s is lost with its sandbox", s.ID)
+		return executor.FieldErrorf(executor.Conflict, "session", "%s is lost with its sandbox; open another session", s.ID)
 	}
 	if err != nil {
 		return s.registry.options.Internal("restart a session", err)
@@ -173,7 +173,7 @@ func (s *Session) endLocked() {
 	r.addEndedLocked(s.ID, s.rec.EndedAt)
 	for _, t := range s.line {
 		if t.run == nil { // a restart that was asked for before the end; a Run was told to end
-			t.refuseLocked(executor.FieldErrorf(executor.Conflict, "session", "%s is %s: %s", s.ID, s.rec.Status, s.rec.Reason))
+			t.refuseLocked(ErrNotActive(s.rec.Session))
 		}
 	}
 	s.line = nil

@@ -121,7 +121,7 @@ func TestALostInterpreterEndsWhatWaitsUntilARestart(t *testing.T) {
 		waiting.want("its session was lost: its interpreter was ended by SIGSEGV")
 		died.want()
 		wantNext(t, died.turn.Leave(), nil)
-		if _, err := s.Join(&run{desk: d}, false, nil); executor.CodeOf(err) != executor.Conflict {
+		if _, err := s.Join(&run{desk: d}, false, nil); executor.CodeOf(err) != executor.Conflict || !strings.HasSuffix(err.Error(), "; restart it, or open another session") {
 			t.Errorf("a Run in a lost Session: %v", err)
 		}
 		if _, err := s.ListFiles(t.Context(), "", false); err != nil {

@@ -110,6 +110,11 @@ func ErrNotActive(v executor.Session) error {
 	if v.Reason != "" {
 		message += ": " + v.Reason
 	}
+	if v.Status == executor.SessionLost {
+		message += "; restart it, or open another session"
+	} else {
+		message += "; open another session"
+	}
 	return executor.FieldErrorf(executor.Conflict, "session", "%s %s", v.ID, message)
 }
 

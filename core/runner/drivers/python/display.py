@@ -73,7 +73,7 @@ def forms(value):
             continue
         if data is not None:
             found[mime] = data
-    if is_figure(value):
+    if is_figure(value) and drawn(value):
         found.update(render(value))
     return found
 
@@ -163,6 +163,11 @@ def is_figure(value):
     return isinstance(module, str) and module.startswith("matplotlib.") and hasattr(value, "savefig") and hasattr(value, "canvas")
 
 
+def drawn(figure):
+    """Reports whether a figure has more than its background."""
+    return len(figure.get_children()) > 1
+
+
 def render(figure):
     found = {}
     for form, mime in (("png", "image/png"), ("svg", "image/svg+xml")):
@@ -184,9 +189,8 @@ def show_figures():
     try:
         for number in get_fignums():
             figure = pyplot.figure(number)
-            if len(figure.get_children()) < 2:
-                continue  # only its background: savefig after show made it
-            if not any(figure is other for other in S.shown):
+            # savefig after show makes a figure that is not drawn.
+            if drawn(figure) and not any(figure is other for other in S.shown):
                 show(figure, False)
     finally:
         pyplot.close("all")

@@ -21,8 +21,16 @@ INSTEAD = {
 }
 
 
+
+
 def marked(line):
-    return line.lstrip().startswith(MARKS) or line.rstrip().endswith("?")
+    return line.lstrip().startswith(MARKS) or line.rstrip().endswith("?") or assigned(line)
+
+
+def assigned(line):
+    """Returns the magic of a line such as "files = !ls", else None."""
+    text = line.partition("=")[2].strip()
+    return text if text.startswith(("!", "%")) else None
 
 
 def translate(source, name):
@@ -41,22 +49,24 @@ def translate(source, name):
             line = lines[number] if 0 <= number < len(lines) else ""
             if not marked(line):
                 return source  # the error is another one
-            text = line.strip()
-            lines[number] = line[: len(line) - len(line.lstrip())] + "__magic__(%r)" % text
+            text = assigned(line)
+            if text:
+                lines[number] = "%s= __magic__(%r, True)" % (line.partition("=")[0], text)
+            else:
+                lines[number] = line[: len(line) - len(line.lstrip())] + "__magic__(%r)" % line.strip()
         except (ValueError, OverflowError, RecursionError, MemoryError):
             return source
         else:
             return "\n".join(lines)
 
 
-def magic(text):
-    """Does what a magic asks for, or says what to use."""
+def magic(text, wanted=False):
+    """Does what a magic asks for, or says what to use. Where it is wanted, the output of a command is returned as a list of its lines."""
     if text.startswith("!"):
         command = text.lstrip("!").strip()
         if installs(command):
             need_pip()
-        shell(command)
-        return
+        return shell(command, wanted)
     if text.startswith("?") or text.endswith("?"):
         raise NotImplementedError("a question mark asks IPython, which this session has not: use help(name)")
     word, _, rest = text.lstrip("%").strip().partition(" ")
@@ -92,8 +102,8 @@ def quoted(text):
     return shlex.quote(text)
 
 
-def shell(command):
-    """Runs a command. {name} and $name stand for variables of the session, where it has them."""
+def shell(command, wanted=False):
+    """Runs a command, whose output is returned if it is wanted. {name} and $name stand for variables of the session, where it has them."""
     import re
     import subprocess
 
@@ -103,4 +113,5 @@ def shell(command):
 
     flush()
     program = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
-    subprocess.call([program, "-c", re.sub(r"\{([A-Za-z_]\w*)\}|\$([A-Za-z_]\w*)", value, command)])
+    done = subprocess.run([program, "-c", re.sub(r"\{([A-Za-z_]\w*)\}|\$([A-Za-z_]\w*)", value, command)], stdout=subprocess.PIPE if wanted else None)
+    return done.stdout.decode("utf-8", "replace").splitlines() if wanted else None
