@@ -53,14 +53,14 @@ func submission(ctx context.Context, operation, path string, spec Spec, in Input
 }
 
 // RunStream submits spec, calls handle with every Event as it arrives, and returns the Execution with its output. The end of ctx,
-// or an error of handle, kills the Execution. RunStream returns that error.
+// or an error of handle, kills the Execution. RunStream returns that error. handle may be nil.
 func (c *Client) RunStream(ctx context.Context, spec Spec, in Input, handle func(Event) error) (*Execution, error) {
 	id, err := c.Submit(ctx, spec, in)
 	if err != nil {
 		return nil, err
 	}
 	for event, err := range c.Events(ctx, id, 0) {
-		if err == nil {
+		if err == nil && handle != nil {
 			err = handle(event)
 		}
 		if err != nil {
@@ -151,7 +151,7 @@ func (c *Client) Artifact(ctx context.Context, id, path string) (io.ReadCloser, 
 	var escaped strings.Builder
 	for segment := range strings.SplitSeq(path, "/") {
 		if segment == "" || segment == "." || segment == ".." {
-			return nil, &Error{Code: CodeInvalid, Message: "the path of an artifact must be relative, without empty segments, . and .."}
+			return nil, invalidField("path", fmt.Sprintf("must be relative, without empty segments, . and .. (got %q)", path))
 		}
 		escaped.WriteString("/" + url.PathEscape(segment))
 	}

@@ -3,12 +3,14 @@ package pyexec
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 )
 
 // Batch is one program and the cases that it is run for. Spec and Input are those of every case; SessionID and Durable must not be set.
@@ -70,9 +72,12 @@ type BatchSummary struct {
 	Passed          int64            `json:"passed" doc:"Number of cases that have passed."`
 	Verdicts        map[string]int64 `json:"verdicts" doc:"Number of cases of each verdict that occurs."`
 	DurationSeconds float64          `json:"duration_seconds" doc:"Time from the first case to the last."`
+	// Results are the cases in the order of Batch.Cases, if RunBatch had no function for them.
+	Results []CaseResult `json:"-"`
 }
 
-// RunBatch runs the cases of b and calls handle with each one as it ends, in that order. The end of ctx, or an error of handle, cancels the
+// RunBatch runs the cases of b and calls handle with each one as it ends, in that order. If handle is nil, the cases and their output are in
+// BatchSummary.Results. The end of ctx, or an error of handle, cancels the
 // cases that run, and RunBatch returns that error. A case that has not passed is not an error. The call is repeated only before the server
 // has accepted the first case. A server that is silent for longer than WithIdleTimeout says is left, and the code is unavailable.
 func (c *Client) RunBatch(ctx context.Context, b Batch, in Input, handle func(CaseResult) error) (*BatchSummary, error) {
@@ -83,11 +88,21 @@ func (c *Client) RunBatch(ctx context.Context, b Batch, in Input, handle func(Ca
 		return nil, err
 	}
 	defer resp.Body.Close()
+	if isJSON(resp) { // a batch is answered with lines of JSON
+		return nil, foreign(resp, c.base)
+	}
+	var results []CaseResult
+	if handle == nil {
+		handle = func(r CaseResult) error {
+			results = append(results, r)
+			return nil
+		}
+	}
 	broken := func(err error) error {
 		if cause := context.Cause(ctx); errors.Is(cause, errIdle) {
 			err = cause
 		}
-		e := unreachable(ctx, err)
+		e := c.unreachable(ctx, err)
 		e.Status, e.Message = resp.StatusCode, "the batch was cut off: "+err.Error()
 		return e
 	}
@@ -111,7 +126,12 @@ func (c *Client) RunBatch(ctx context.Context, b Batch, in Input, handle func(Ca
 			return nil, broken(err)
 		}
 		if record.Summary != nil {
+			slices.SortFunc(results, func(a, b CaseResult) int { return cmp.Compare(a.Index, b.Index) })
+			record.Summary.Results = results
 			return record.Summary, nil
+		}
+		if record.Verdict == "" { // each case has one
+			return nil, foreign(resp, c.base)
 		}
 		if err := handle(record.CaseResult); err != nil {
 			return nil, err

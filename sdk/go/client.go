@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"strings"
 	"time"
 )
 
@@ -102,23 +101,20 @@ func WithIdleTimeout(d time.Duration) Option {
 
 const ourAgent = "pyexec-go/" + Version
 
-// NewClient returns a Client for the server at baseURL ("http://127.0.0.1:8080").
+// NewClient returns a Client for the server at baseURL ("http://127.0.0.1:8080"), which is without the path /api/v1. Codes: invalid.
 func NewClient(baseURL string, opts ...Option) (*Client, error) {
-	base, err := url.Parse(baseURL)
+	base, err := parseServer(baseURL)
 	if err != nil {
-		return nil, &Error{Code: CodeInvalid, Message: "the server's URL cannot be read", Err: err}
-	}
-	if (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" {
-		return nil, &Error{Code: CodeInvalid, Message: fmt.Sprintf("the server's URL must begin with http:// or https:// (got %q)", base.Redacted())}
-	}
-	base.RawQuery, base.Fragment = "", ""
-	base.RawPath = strings.TrimRight(base.EscapedPath(), "/")
-	if base.Path, err = url.PathUnescape(base.RawPath); err != nil {
-		return nil, &Error{Code: CodeInvalid, Message: "the server's URL cannot be read", Err: err}
+		return nil, err
 	}
 	c := &Client{base: base, userAgent: ourAgent, retry: RetryPolicy{}.withDefaults(), idle: defaultIdleTimeout}
 	for _, opt := range opts {
 		opt(c)
+	}
+	if c.token != nil {
+		if err := checkToken(c.token()); err != nil {
+			return nil, err
+		}
 	}
 	if c.http == nil {
 		c.http = &http.Client{Transport: newTransport(), CheckRedirect: stayHere}
@@ -135,7 +131,7 @@ const (
 // NewClientFromEnv returns a Client for the server in PYEXEC_SERVER (default: http://127.0.0.1:8080), with the token in PYEXEC_TOKEN.
 // WithToken overrides the token.
 func NewClientFromEnv(opts ...Option) (*Client, error) {
-	server := cmp.Or(os.Getenv(EnvServer), "http://127.0.0.1:8080")
+	server := cmp.Or(os.Getenv(EnvServer), exampleServer)
 	return NewClient(server, append([]Option{WithToken(os.Getenv(EnvToken))}, opts...)...)
 }
 

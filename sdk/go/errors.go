@@ -1,13 +1,13 @@
 package pyexec
 
 import (
-	"context"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -103,41 +103,27 @@ type ProblemField struct {
 }
 
 // responseError reads an error from an answer, which need not be RFC 9457. It does not close the body.
-func responseError(resp *http.Response) *Error {
+func responseError(resp *http.Response, server *url.URL) *Error {
 	e := &Error{Status: resp.StatusCode, RetryAfter: retryAfter(resp.Header.Get("Retry-After"), time.Now())}
-	mediaType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // anything else is not ours
 	var p Problem
-	if mediaType == "application/problem+json" || mediaType == "application/json" {
+	if isJSON(resp) { // anything else is not ours
 		raw, err := io.ReadAll(io.LimitReader(resp.Body, maxProblem))
 		if err != nil || json.Unmarshal(raw, &p) != nil {
 			p = Problem{}
 		}
 	}
+	if p.Code == "" { // every error of the server has one
+		return foreign(resp, server)
+	}
 	e.Code, e.ExecutionID, e.RequestID = p.Code, p.ExecutionID, p.RequestID
 	for _, f := range p.Errors {
 		e.Fields = append(e.Fields, FieldError{Field: f.Field, Message: f.Message})
 	}
-	if e.Code == "" {
-		e.Code = codeOfStatus(resp.StatusCode)
-	}
-	e.Message = p.Detail
-	if e.Message == "" {
-		e.Message = p.Title
-	}
-	if e.Message == "" {
+	if e.Message = cmp.Or(p.Detail, p.Title); e.Message == "" {
 		e.Message = "the server answered " + resp.Status
 	}
 	return e
 }
-
-// unreachable returns the Error of a failed exchange. If ctx has ended, the Error wraps the error of ctx.
-func unreachable(ctx context.Context, err error) *Error {
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, ctx.Err()) {
-		err = errors.Join(ctx.Err(), err)
-	}
-	return &Error{Code: CodeUnavailable, Message: err.Error(), Err: err}
-}
-
 func codeOfStatus(status int) string {
 	switch status {
 	case http.StatusUnauthorized:

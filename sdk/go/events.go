@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"mime"
 	"net/http"
 	"strconv"
 	"time"
@@ -54,7 +53,7 @@ func (f *follower) run(ctx context.Context) error {
 			return nil
 		}
 		if ctx.Err() != nil {
-			return unreachable(ctx, errors.Join(ctx.Err(), err))
+			return f.client.unreachable(ctx, errors.Join(ctx.Err(), err))
 		}
 		if errors.Is(err, errEarly) && f.last == before {
 			// If the Execution had already ended, no Event follows last.
@@ -100,8 +99,8 @@ func (f *follower) connect(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if mediaType, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); err != nil || mediaType != "text/event-stream" {
-		return &Error{Code: CodeInternal, Status: resp.StatusCode, Message: fmt.Sprintf("the server sent %q instead of an event stream", resp.Header.Get("Content-Type"))}
+	if mediaTypeOf(resp) != "text/event-stream" {
+		return foreign(resp, f.client.base)
 	}
 	for message, err := range messages(newIdleReader(resp.Body, f.client.idle, cancel)) {
 		if err != nil {

@@ -224,3 +224,7 @@ type Health struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
 }
+
+func (e Execution) id() string { return e.ExecutionID }
+
+func (a Accepted) id() string { return a.ExecutionID }

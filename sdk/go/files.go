@@ -2,6 +2,7 @@ package pyexec
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -85,8 +86,7 @@ func filePath(id, path string) (string, error) {
 	var escaped strings.Builder
 	for segment := range strings.SplitSeq(path, "/") {
 		if segment == "" || segment == "." || segment == ".." || strings.ContainsRune(segment, 0) || !utf8.ValidString(segment) {
-			const message = "must stay inside the session folder"
-			return "", &Error{Code: CodeInvalid, Message: "path: " + message, Fields: []FieldError{{Field: "path", Message: message}}}
+			return "", invalidField("path", fmt.Sprintf("must be relative to the session's folder, without empty segments, . and .. (got %q)", path))
 		}
 		escaped.WriteString("/" + url.PathEscape(segment))
 	}

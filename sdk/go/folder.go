@@ -14,7 +14,9 @@ func (in Input) withFolder(ctx context.Context, spec Spec) (Spec, Input, error) 
 	}
 	archive, err := pack.Folder(ctx, in.Folder, in.Pack)
 	if err != nil {
-		return spec, in, &Error{Code: CodeInvalid, Message: err.Error(), Err: err}
+		e := invalidField("folder", err.Error())
+		e.Err = err
+		return spec, in, e
 	}
 	if spec.Entrypoint == "" && spec.Code == "" && len(spec.Command) == 0 {
 		if spec.Entrypoint, _ = pack.Entrypoint(archive.Regular()); spec.Entrypoint == "" {

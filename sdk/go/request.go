@@ -64,9 +64,15 @@ func ask[T any](ctx context.Context, c *Client, what call) (out T, err error) {
 	}
 	defer closeBody(resp.Body)
 	if err := json.NewDecoder(resp.Body).Decode(&out); err != nil {
-		e := unreachable(ctx, err)
+		if ctx.Err() == nil && !errors.Is(err, io.ErrUnexpectedEOF) && !isJSON(resp) {
+			return out, foreign(resp, c.base)
+		}
+		e := c.unreachable(ctx, err)
 		e.Status, e.Message = resp.StatusCode, "the server's answer cannot be read: "+err.Error()
 		return out, e
+	}
+	if named, ok := any(out).(interface{ id() string }); ok && named.id() == "" {
+		return out, foreign(resp, c.base)
 	}
 	return out, nil
 }
@@ -133,13 +139,14 @@ func (c *Client) once(ctx context.Context, what call) (*http.Response, error) {
 	}
 	resp, err := c.http.Do(req) //nolint:bodyclose // closed below or by the caller
 	if err != nil {
-		return nil, unreachable(ctx, err)
+		return nil, c.unreachable(ctx, err)
 	}
-	if resp.StatusCode >= 200 && resp.StatusCode <= 299 {
+	page := mediaTypeOf(resp) == "text/html" // no answer of the API is one
+	if resp.StatusCode >= 200 && resp.StatusCode <= 299 && !page {
 		return resp, nil
 	}
 	defer closeBody(resp.Body)
-	return nil, responseError(resp)
+	return nil, responseError(resp, c.base)
 }
 
 // retryable reports whether err is temporary and ctx has not ended.
@@ -171,7 +178,9 @@ func (c *Client) pause(ctx context.Context, operation string, attempt int, cause
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		return unreachable(ctx, errors.Join(ctx.Err(), cause))
+		e := c.unreachable(ctx, errors.Join(ctx.Err(), cause))
+		e.Message += "; the last attempt failed: " + cause.Error()
+		return e
 	}
 }
 

@@ -189,3 +189,5 @@ func sessionPath(id, rest string) (string, error) {
 	}
 	return sessionsPath + "/" + url.PathEscape(id) + rest, nil
 }
+
+func (s Session) id() string { return s.SessionID }

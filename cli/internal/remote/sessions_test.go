@@ -69,7 +69,7 @@ func TestASessionIsAskedForWhole(t *testing.T) {
 }
 
 func TestArgumentsOfCallsAreSent(t *testing.T) {
-	s, last := recording(t, `{}`)
+	s, last := recording(t, `{"session_id":"ctx-1"}`)
 	for _, c := range []struct {
 		want string
 		call func() error

@@ -14,11 +14,11 @@ import pytest
 from helpers import REPOSITORY
 
 from python_executor import Execution, Finished, Output, SessionInfo, UnknownEvent
-from python_executor._http import response_error
+from python_executor._foreign import response_error
 from python_executor.errors import CLASS_OF_CODE
 from python_executor.events import KINDS, Display, decode_event
 from python_executor.models import DisplayData, decode
-from python_executor.options import RunOptions, metadata
+from python_executor.options import KNOWN, RunOptions, metadata
 
 VECTORS = REPOSITORY / "testdata" / "wire"
 
@@ -97,7 +97,7 @@ def test_an_event_has_every_value(path: Path) -> None:
 @pytest.mark.parametrize("path", cases("problem"))
 def test_a_problem_becomes_the_error_of_its_code(path: Path) -> None:
     vector = json.loads(path.read_text("utf-8"))
-    error = response_error(httpx.Response(vector["status"], json=vector["body"], headers=vector["headers"]))
+    error = response_error(httpx.Response(vector["status"], json=vector["body"], headers={"Content-Type": "application/problem+json", **vector["headers"]}), "http://box.lan")
     expected, body = vector["error"], vector["body"]
     assert type(error) is CLASS_OF_CODE[body["code"]]
     assert (error.status, error.message, error.request_id) == (vector["status"], body["detail"], body["request_id"])
@@ -116,7 +116,8 @@ def test_options_can_say_all_that_metadata_says(path: Path) -> None:
         options["network"] = not config.pop("network_disabled")
     if "requirements_txt" in options:
         options["requirements"] = options.pop("requirements_txt")
-    written = {**given, **metadata(RunOptions, {**options, **config})}
+    assert set(options) | set(config) <= set(KNOWN[RunOptions])
+    written = {**given, **metadata({**options, **config})}
     assert written == json.loads(path.read_text("utf-8"))["metadata"]
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Dict, Generator, List, Union
 
+from ._input import invalid
 from .errors import InternalError
 
 PathLike = Union[str, "os.PathLike[str]"]
@@ -26,6 +27,12 @@ def _destination(folder: Path, name: str) -> Path:
     if parent != root and not parent.startswith(root.rstrip(os.sep) + os.sep):
         raise InternalError(f"artifact {name!r}: a link leads out of the folder")
     return Path(inside)
+
+
+def check_folder(folder: PathLike) -> None:
+    """Raise an error if artifacts cannot be saved below a path, before a program runs for them."""
+    if os.path.exists(folder) and not os.path.isdir(folder):
+        raise invalid("artifacts_to", f"{os.fspath(folder)}: must be a folder (got a file)")
 
 
 def extract(archive: IO[bytes], folder: PathLike) -> List[Path]:
@@ -62,6 +69,8 @@ def contents(archive: IO[bytes]) -> Dict[str, bytes]:
 def replacing(path: PathLike) -> Generator[IO[bytes], None, None]:
     """Write a file that replaces the one at the path when it is complete. Otherwise it leaves nothing behind."""
     target = Path(path)
+    if target.is_dir():
+        raise invalid("file", f"{target}: must be a file (got a folder): give the name, too")
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.partial")
     try:

@@ -1,45 +1,28 @@
-"""What sync and async share of a request: its parts, its path, its error, the connection's settings."""
+"""What sync and async share of a request: its parts, its path, the connection's settings."""
 
 from __future__ import annotations
 
-import email.utils
 import json
 import os
 import socket
-import time
 import urllib.request
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union, cast
+from pathlib import PurePath
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 from urllib.parse import quote, urlsplit
 
 import httpx
 
 from ._input import Body, invalid
 from ._version import __version__
-from .errors import CLASS_OF_CODE, ExecutorError, FieldError, InternalError, NotFoundError, UnavailableError
-from .models import Execution, Json
+from .errors import NotFoundError
+from .models import Execution
 
 USER_AGENT = f"python-executor-client/{__version__}"
 #: The longest silence of a connection in seconds while a short answer is read.
 SILENCE = 60.0
 #: How long the cancellation of an Execution without a caller may take, in seconds.
 CANCEL_PATIENCE = 15.0
-
-_CODE_OF_STATUS: Dict[int, str] = {
-    401: "unauthenticated",
-    403: "denied",
-    404: "not_found",
-    408: "unavailable",
-    409: "conflict",
-    410: "purged",
-    413: "exhausted",
-    429: "exhausted",
-    501: "unimplemented",
-    502: "unavailable",
-    503: "unavailable",
-    504: "unavailable",
-}
-
 
 @dataclass
 class Call:
@@ -63,17 +46,6 @@ class Call:
     progress: Optional[Callable[[int, Optional[int]], object]] = None
     #: Whether an attempt broke after the request may have reached the server.
     broken: bool = False
-
-
-def server_url(server: Optional[str]) -> str:
-    """Return the base URL, by default that of PYEXEC_SERVER."""
-    server = server or os.environ.get("PYEXEC_SERVER")
-    if not server:
-        raise invalid("server", "must be given, or set in PYEXEC_SERVER (http://127.0.0.1:8080 is the address of python-executor serve)")
-    parts = urlsplit(server)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise invalid("server", f"must begin with http:// or https:// (got {parts._replace(netloc=parts.netloc.rpartition('@')[2]).geturl()!r})")
-    return parts._replace(query="", fragment="").geturl().rstrip("/")
 
 
 def transport_options(url: str) -> Dict[str, Any]:
@@ -119,70 +91,13 @@ def session_path(session_id: str, rest: str = "") -> str:
     return _object_path("sessions", "session", session_id, rest)
 
 
-def segments(path: str) -> str:
+def segments(path: Union[str, "os.PathLike[str]"]) -> str:
     """Return the relative path of a file as segments of a URL. It refuses paths that a proxy could change."""
+    if isinstance(path, PurePath):
+        path = path.as_posix()
+    if not isinstance(path, str):
+        raise invalid("path", f"must be a str or a path object (got {type(path).__name__})")
     parts = path.split("/")
     if any(p in ("", ".", "..") or "\x00" in p for p in parts):
-        raise invalid("path", f"must be relative, without empty segments, . and .. (got {path!r})")
+        raise invalid("path", f"must be relative, without empty segments, . and .. (got {json.dumps(path, ensure_ascii=False)})")
     return "".join("/" + quote(p, safe="") for p in parts)
-
-
-def unreachable(error: Exception) -> UnavailableError:
-    """Return the error of a failed exchange. It names the server, without the credentials of the URL."""
-    message = str(error) or type(error).__name__
-    try:
-        url = cast(httpx.RequestError, error).request.url
-    except (AttributeError, RuntimeError):  # the error has no request
-        return UnavailableError(message)
-    return UnavailableError(f"{url.scheme}://{url.netloc.decode('ascii')}: {message}")
-
-
-def read_json(response: httpx.Response) -> Any:
-    """Return the JSON of an answer."""
-    try:
-        return json.loads(response.content)
-    except ValueError as error:
-        raise InternalError(f"the server's answer cannot be read: {error}", status=response.status_code) from error
-
-
-def _retry_after(header: str) -> float:
-    if header.isdigit():
-        return float(min(int(header), 86400))
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(header).timestamp() - time.time())
-    except (TypeError, ValueError):
-        return 0.0
-
-
-def response_error(response: httpx.Response) -> ExecutorError:
-    """Make the error of an answer, which need not be RFC 9457."""
-    status = response.status_code
-    problem: Json = {}
-    try:
-        parsed: object = json.loads(response.content)
-        problem = cast(Json, parsed) if isinstance(parsed, Mapping) else {}
-    except ValueError:
-        pass
-    known = _CODE_OF_STATUS.get(status, "invalid" if 400 <= status < 500 else "internal")
-    code = str(problem.get("code") or known)
-    entries = problem.get("errors")
-    fields = [
-        FieldError(str(cast(Json, e).get("field", "")), str(cast(Json, e).get("message", "")))
-        for e in cast("List[object]", entries if isinstance(entries, list) else [])
-        if isinstance(e, Mapping)
-    ]
-    message = str(problem.get("detail") or problem.get("title") or "")
-    if not message:
-        message = f"the server answered {status} {response.reason_phrase}".rstrip()
-        if response.has_redirect_location:
-            message += f" (to {response.headers['Location']}): server must be the address itself"
-    # A code of a newer server has the class of its HTTP status.
-    return CLASS_OF_CODE.get(code, CLASS_OF_CODE[known])(
-        message,
-        code=code,
-        status=status,
-        fields=fields,
-        execution_id=str(problem.get("execution_id") or ""),
-        request_id=str(problem.get("request_id") or ""),
-        retry_after=_retry_after(response.headers.get("Retry-After", "")),
-    )

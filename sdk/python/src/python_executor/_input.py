@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import stat
+from collections.abc import Iterable as IterableType
 from typing import IO, Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence, Tuple, Union, cast
 
 from .errors import FieldError, InvalidError
@@ -19,6 +21,17 @@ Bytes = Union[str, "os.PathLike[str]", bytes, bytearray, IO[bytes], Iterable[byt
 def invalid(field: str, message: str) -> InvalidError:
     """Make the error of one bad field."""
     return InvalidError(f"{field}: {message}", fields=[FieldError(field, message)])
+
+
+def kind(value: object) -> str:
+    """Return the name of a value's type, for errors."""
+    return type(value).__name__
+
+
+def check_kind(field: str, value: object, wanted: Union[type, Tuple[type, ...]], what: str) -> None:
+    """Raise an error if a value that was given has another type."""
+    if value is not None and not isinstance(value, wanted):
+        raise invalid(field, f"must be {what} (got {kind(value)})")
 
 
 class Source:
@@ -67,34 +80,76 @@ def _pieces(data: bytes) -> Iterator[bytes]:
 def source(given: Bytes, field: str) -> Source:
     """Return the bytes that a user named. `field` is the name of the argument, for errors."""
     if isinstance(given, (str, os.PathLike)):
-        path = os.fspath(given)
-
-        def from_path() -> Iterator[bytes]:
-            with open(path, "rb") as file:
-                yield from _read(file)
-
-        return Source(from_path, os.stat(path).st_size, True)
-    if isinstance(given, (bytes, bytearray)):
+        return _file_source(os.fspath(given), field)
+    if isinstance(given, (bytes, bytearray, memoryview)):
         data = bytes(given)
         return Source(lambda: _pieces(data), len(data), True)
     if hasattr(given, "read"):
-        file = cast("IO[bytes]", given)
-        if isinstance(file.read(0), str):
-            raise invalid(field, "must be opened in binary mode")
-        try:
-            start = file.tell()
-            size = file.seek(0, os.SEEK_END) - start
-            file.seek(start)
-        except (AttributeError, OSError, ValueError):  # a pipe
-            return Source(lambda: _read(file), None, False)
+        return _stream_source(cast("IO[bytes]", given), field)
+    if isinstance(given, Mapping) or not isinstance(cast(object, given), IterableType):
+        raise invalid(field, f"must be a path, bytes or a binary file (got {kind(cast(object, given))})")
+    pieces = cast("Iterable[object]", given)
 
-        def from_start() -> Iterator[bytes]:
-            file.seek(start)
+    def checked() -> Iterator[bytes]:
+        for piece in pieces:
+            if not isinstance(piece, (bytes, bytearray, memoryview)):
+                raise invalid(field, f"must have pieces of bytes (got {kind(piece)})")
+            yield bytes(cast(bytes, piece))
+
+    if isinstance(given, (list, tuple)):  # before anything is sent
+        for _ in checked():
+            pass
+    return Source(checked, None, iter(pieces) is not pieces)
+
+
+def _file_source(path: str, field: str) -> Source:
+    """Return the bytes of a local file."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError) as error:  # ValueError: NUL in the path
+        why = getattr(error, "strerror", None) or str(error)
+        text = "" if field == "tar" else '; a text is sent as bytes: "…".encode()'
+        raise invalid(field, f"{_cut(path)}: {why} (a str is the path of a local file{text})") from error
+    if stat.S_ISDIR(status.st_mode):
+        raise invalid(field, f"{_cut(path)}: must be a file (got a folder): " + ("run sends one with directory=" if field == "tar" else "give its files one by one"))
+
+    def from_path() -> Iterator[bytes]:
+        with open(path, "rb") as file:
             yield from _read(file)
 
-        return Source(from_start, max(0, size), True)
-    pieces = cast("Iterable[bytes]", given)
-    return Source(lambda: iter(pieces), None, iter(pieces) is not pieces)
+    return Source(from_path, status.st_size if stat.S_ISREG(status.st_mode) else None, stat.S_ISREG(status.st_mode))
+
+
+def _stream_source(file: IO[bytes], field: str) -> Source:
+    """Return the bytes of a file that is open."""
+    if isinstance(file.read(0), str):
+        raise invalid(field, 'must be opened in binary mode: open(path, "rb")')
+    try:
+        start = file.tell()
+        size = file.seek(0, os.SEEK_END) - start
+        file.seek(start)
+    except (AttributeError, OSError, ValueError):  # a pipe
+        return Source(lambda: _read(file), None, False)
+
+    def from_start() -> Iterator[bytes]:
+        file.seek(start)
+        yield from _read(file)
+
+    return Source(from_start, max(0, size), True)
+
+
+def _cut(text: str) -> str:
+    """Return a text as an error shows it."""
+    return repr(text if len(text) <= 80 else text[:80] + "…")
+
+
+def check_order(content: object, path: object) -> None:
+    """Raise an error if the content of a file was given behind its path."""
+    if path is None or isinstance(path, (str, os.PathLike)):
+        lines = isinstance(path, str) and "\n" in path and isinstance(content, (str, os.PathLike))
+        if not lines:
+            return
+    raise invalid("content", f"must be given before the path: upload(content, {_cut(str(content)) if isinstance(content, str) else 'path'})")
 
 
 class Body:
@@ -145,11 +200,17 @@ def _check(field: str, value: Any) -> None:
         for name, item in cast("dict[object, Any]", value).items():
             _check(f"{field}.{name}" if field else str(name), item)
         return
+    if isinstance(value, list):
+        for number, item in enumerate(cast("list[Any]", value)):
+            _check(f"{field}[{number}]", item)
+        return
     try:
         _encoded(value)
     except UnicodeError:
         raise invalid(field, "must be text that UTF-8 can encode") from None
     except TypeError:
+        if isinstance(value, (bytes, bytearray)):
+            raise invalid(field, f"must be text (got {type(value).__name__}): decode it") from None
         raise invalid(field, f"must be a value of JSON (got {type(value).__name__})") from None
     except ValueError:
         raise invalid(field, f"must be a finite number (got {value})") from None

@@ -7,12 +7,12 @@ import tarfile
 import uuid
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any, Dict, Generator, Iterator, List, Mapping, Optional, Sequence, Tuple, Union, cast
+from typing import Any, Dict, Generator, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union, cast
 
 from . import _detect
-from ._input import Body, Bytes, Source, invalid, multipart_body, source
+from ._input import Body, Bytes, Source, invalid, kind, multipart_body, source
 from ._pack import InputError, Packed, pack_directory
-from .options import RunOptions, metadata
+from .options import metadata
 
 #: Files to send: paths, or the content of each file (text, bytes, or the path of a local file) by its name.
 Files = Union[Mapping[str, Union[str, bytes, "os.PathLike[str]"]], Sequence[Union[str, "os.PathLike[str]"]]]
@@ -135,6 +135,31 @@ def _sent(field: str, packed: Packed, body: Dict[str, Any]) -> Source:
     return Source(chunks, packed.size, True)
 
 
+def _instead_of_code(given: object) -> str:
+    """Return what a value that is no text was meant to be."""
+    if isinstance(given, os.PathLike):
+        return ": a file is sent with files=[path]"
+    if isinstance(given, (bytes, bytearray)):
+        return ": decode it"
+    return ": the decorator remote runs a function" if callable(given) else ""
+
+
+def batch_members(cases: object, parallel: Optional[int], stop_at_first_failure: bool) -> Dict[str, Any]:
+    """Return the members that a batch has beside those of a program."""
+    if isinstance(cases, (str, bytes, dict)) or not isinstance(cases, Iterable):
+        raise invalid("cases", f'must be a list of dicts, [{{"stdin": "1"}}] (got {kind(cast(object, cases))})')
+    listed = list(cast("Iterable[object]", cases))
+    for number, case in enumerate(listed):
+        if not isinstance(case, Mapping):
+            raise invalid(f"cases[{number}]", f'must be a dict, {{"stdin": "1"}} (got {kind(case)})')
+    members: Dict[str, Any] = {"cases": [dict(cast("Mapping[str, Any]", case)) for case in listed]}
+    if parallel is not None:
+        members["parallel"] = parallel
+    if stop_at_first_failure:
+        members["stop_at_first_failure"] = True
+    return members
+
+
 def submission(
     code: Optional[str],
     files: Optional[Files],
@@ -152,10 +177,12 @@ def submission(
 
     `leave` is a folder that is not sent with a directory, such as that of earlier artifacts.
     """
-    body = metadata(RunOptions, options)
+    body = metadata(options)
     inputs = [name for name, value in (("files", files), ("directory", directory), ("tar", tar)) if value is not None]
     if len(inputs) > 1:
         raise invalid(inputs[1], f"must not be given together with {inputs[0]}")
+    if code is not None and not isinstance(code, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise invalid("code", f"must be text (got {kind(code)})" + _instead_of_code(code))
     if code is None and script is None and not inputs and "command" not in body:
         raise invalid("code", "must be given, unless files, directory, tar, script or command is")
     if code is not None:

@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import Any, Callable, Dict, List, Mapping, Optional, Type, TypeVar, Union, cast
 
+from . import _short
 from .errors import ProgramError
 
 Json = Mapping[str, Any]
@@ -120,9 +121,11 @@ class MemorySample:
     bytes: int = 0
 
 
-@dataclass
+@dataclass(repr=False)
 class DisplayData:
     """A value that code displayed, in one or more forms."""
+
+    __repr__ = _short.display
 
     #: The forms by their type ("text/plain", "image/png"): text, or bytes where the form is no text.
     data: Dict[str, Union[str, bytes]] = field(default_factory=lambda: {})
@@ -162,12 +165,14 @@ def _displays(raw: object) -> List[DisplayData]:
     return list(found.values())
 
 
-@dataclass
+@dataclass(repr=False)
 class Execution:
     """One run: with the output so far while it runs, with its result at the end.
 
     Lists and events have Executions without output. A field that the server does not know yet is None or empty.
     """
+
+    __repr__ = _short.execution
 
     execution_id: str = ""
     session_id: Optional[str] = None
@@ -266,18 +271,22 @@ class Execution:
         return f"execution {self.execution_id} {how}" + (f": {last}" if last else "")
 
 
-@dataclass
+@dataclass(repr=False)
 class Page:
     """A part of a list, newest first."""
+
+    __repr__ = _short.page
 
     executions: List[Execution] = _many(Execution)
     #: The value of `after` for the next page. None: this page is the last.
     next: Optional[str] = None
 
 
-@dataclass
+@dataclass(repr=False)
 class CaseResult:
     """What has become of a case of a batch."""
+
+    __repr__ = _short.case
 
     #: Number of the case in `cases`, from 0.
     index: int = 0
@@ -298,15 +307,19 @@ class CaseResult:
         return self.verdict == "passed"
 
 
-@dataclass
+@dataclass(repr=False)
 class BatchSummary:
     """The end of a batch."""
+
+    __repr__ = _short.summary
 
     cases: int = 0
     passed: int = 0
     #: The number of cases of each verdict that occurs.
     verdicts: Mapping[str, int] = field(default_factory=lambda: {})
     duration_seconds: float = 0.0
+    #: The cases in the order of `cases`, if `run_batch` had no function for them.
+    results: List[CaseResult] = field(default_factory=lambda: [], init=False)
 
 
 @dataclass
@@ -322,9 +335,11 @@ class Limits:
     kill_grace_seconds: float = 0.0
 
 
-@dataclass
+@dataclass(repr=False)
 class SessionInfo:
     """The state of a Session."""
+
+    __repr__ = _short.session
 
     session_id: str = ""
     name: str = ""
@@ -372,9 +387,11 @@ class File:
     mod_time: Optional[datetime] = _at()
 
 
-@dataclass
+@dataclass(repr=False)
 class Backend:
     """A backend of the server."""
+
+    __repr__ = _short.backend
 
     name: str = ""
     type: str = ""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable as IterableType
 from typing import Any, Dict, Iterable, List, Mapping, Sequence, TypedDict, Union, cast
+
+from ._input import invalid, kind
 
 
 class LimitOptions(TypedDict, total=False):
@@ -94,31 +97,49 @@ def _names(*classes: type) -> Sequence[str]:
 
 
 _LIMITS = _names(LimitOptions)
-_KNOWN: Dict[type, Sequence[str]] = {RunOptions: _names(RunOptions), SessionOptions: _names(SessionOptions)}
+KNOWN: Dict[type, Sequence[str]] = {RunOptions: _names(RunOptions), SessionOptions: _names(SessionOptions)}
 
 
 def requirements_text(requirements: Union[str, Iterable[str]]) -> str:
     """Return requirements in the form of a requirements.txt."""
     if isinstance(requirements, str):
         return requirements
+    if isinstance(requirements, (bytes, Mapping)) or not isinstance(cast(object, requirements), IterableType):
+        raise TypeError(f"requirements: must be a text or a list of texts (got {kind(cast(object, requirements))})")
     lines = list(requirements)
     if not all(isinstance(line, str) for line in cast("List[object]", lines)):
         raise TypeError("requirements: must be a text or a list of texts")
     return "".join(line + "\n" for line in lines)
 
 
-def metadata(kind: type, options: Mapping[str, Any]) -> Dict[str, Any]:
+def unknown(name: str, known: Sequence[str]) -> str:
+    """Return the error of a name that is not known, with the one that was meant."""
+    near = _MEANT.get(name)
+    if near not in known:  # the whole names win over their first and last words
+        words = {w: k for k in known for w in (k.rpartition("_")[2], k.partition("_")[0])}
+        words.update({k: k for k in known})
+        near = next((words[w] for w in difflib.get_close_matches(name, words, 1)), None)
+    if near is None:
+        return f"{name}: unknown option (must be one of {', '.join(known)})"
+    more = "; the limit of a program is timeout_seconds of run" if near == "idle_timeout" else ""
+    return f"{name}: unknown option (did you mean {near}?{more})"
+
+
+#: Names of other libraries.
+_MEANT = {"timeout": "timeout_seconds", "packages": "requirements", "dependencies": "requirements", "input": "stdin", "url": "server", "base_url": "server"}
+_MEANT.update({"api_key": "token", "auth": "token", "retries": "retry", "max_retries": "retry", "callback": "on_case", "cwd": "directory", "image": "docker_image"})
+
+
+def metadata(options: Mapping[str, Any]) -> Dict[str, Any]:
     """Return options as the API's JSON. An option that is None counts as not given."""
-    known = _KNOWN[kind]
     body: Dict[str, Any] = {}
     config: Dict[str, Any] = {}
     for name, value in options.items():
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            raise TypeError(f"{name}: unknown option" + (f" (did you mean {near[0]}?)" if near else ""))
         if value is None:
             continue
         if name == "network":
+            if not isinstance(value, bool):
+                raise invalid("network", f"must be True or False (got {value!r})")
             config["network_disabled"] = not value
         elif name in _LIMITS:
             config[name] = value

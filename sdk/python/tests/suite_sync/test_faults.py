@@ -90,7 +90,7 @@ def test_an_execution_that_a_broken_connection_killed_is_no_result() -> None:
         assert caught.value.execution_id == "exe_1"
     with connect(Script(httpx.ReadError("reset"), httpx.Response(200, json=DONE))) as client:
         assert (client.run("1")).succeeded
-    with connect(Script(httpx.ConnectError("refused"), httpx.Response(200, json={"status": "killed"}))) as client:
+    with connect(Script(httpx.ConnectError("refused"), httpx.Response(200, json={"execution_id": "exe_1", "status": "killed"}))) as client:
         assert (client.run("1")).status == "killed"  # by somebody else
 
 
@@ -151,9 +151,6 @@ def test_a_stream_that_is_purged_or_missing_says_so() -> None:
             client.follow("exe_1").__next__()
         with pytest.raises(NotFoundError):
             client.wait("exe_1")
-    with connect(Script(httpx.Response(200, text="<html>"))) as client:
-        with pytest.raises(InternalError, match="event stream"):
-            client.follow("exe_1").__next__()
 
 
 def test_an_event_that_cannot_be_read_is_no_silence() -> None:
@@ -184,22 +181,7 @@ def test_a_newer_server_breaks_nothing() -> None:
             client.get("exe_1")
 
 
-def test_answers_of_something_else_are_errors() -> None:
-    script = Script(
-        httpx.Response(200, text="<html>"),
-        httpx.Response(404, text="<html>"),
-        httpx.Response(301, headers={"Location": "https://other.test/"}),
-        httpx.Response(413),
-    )
-    with connect(script) as client:
-        with pytest.raises(InternalError, match="cannot be read"):
-            client.get("exe_1")
-        with pytest.raises(NotFoundError, match="404 Not Found"):
-            client.get("exe_1")
-        with pytest.raises(ExecutorError, match="301 .*other.test"):
-            client.get("exe_1")
-        with pytest.raises(ExhaustedError):
-            client.get("exe_1")
+def test_a_code_counts_more_than_its_status() -> None:
     script = Script(httpx.Response(429), problem(422, "conflict"))
     with connect(script, RetryPolicy(attempts=1)) as client:
         with pytest.raises(ExhaustedError):

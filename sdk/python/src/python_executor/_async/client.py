@@ -11,12 +11,14 @@ from typing import IO, TYPE_CHECKING, Any, AsyncIterator, Callable, Dict, List, 
 
 import httpx
 
-from .. import _artifacts, _http, _output, _platform_async
+from .. import _artifacts, _foreign, _http, _output, _platform_async
 from .._http import Call
-from .._input import Bytes, json_body
+from .._input import Bytes, check_kind, json_body
+from .._keywords import suggesting
 from .._progress import Progress, reporting
 from .._retry import Retry, RetryPolicy
-from .._submission import Files, Stdin, submission
+from .._submission import Files, Stdin, batch_members, submission
+from .._url import check_token, server_url
 from ..errors import UnavailableError
 from ..events import Event
 from ..models import Backend, BatchSummary, CaseResult, Execution, Health, Page, SessionInfo, decode, decode_list
@@ -33,6 +35,7 @@ PathLike = Union[str, "os.PathLike[str]"]
 ExecutionRef = Union[str, Execution]
 
 
+@suggesting
 class AsyncClient:
     """A client of one server.
 
@@ -61,10 +64,14 @@ class AsyncClient:
         headers: more headers of every request.
         transport: the connection, for example httpx's with a Unix socket or with certificates of its own.
         """
+        url = server_url(server)
         token = os.environ.get("PYEXEC_TOKEN") if token is None else token
-        self._requests = AsyncRequests(
-            _http.server_url(server), token, retry or RetryPolicy(), on_retry, idle_timeout, transport, headers
-        )
+        if token is not None:
+            check_token(token)
+        check_kind("retry", retry, RetryPolicy, "a RetryPolicy")
+        check_kind("idle_timeout", idle_timeout, (int, float), "a number of seconds")
+        check_kind("headers", headers, dict, "a dict")
+        self._requests = AsyncRequests(url, token, retry or RetryPolicy(), on_retry, idle_timeout, transport, headers)
 
     @property
     def server(self) -> str:
@@ -118,8 +125,10 @@ class AsyncClient:
 
         If the caller is interrupted or cancelled, the Execution is killed.
         """
-        if artifacts_to is not None and "outputs" not in options:
-            options.setdefault("outputs_changed", True)
+        if artifacts_to is not None:
+            _artifacts.check_folder(artifacts_to)
+            if "outputs" not in options:
+                options.setdefault("outputs_changed", True)
         writers = _output.writers(stdout, stderr)
         body = await _platform_async.in_thread(
             partial(submission, include_all=include_all, leave=artifacts_to), code, files, directory, tar, script, stdin, options
@@ -128,7 +137,7 @@ class AsyncClient:
             live = bool(writers) or on_event is not None
             path = "/api/v1/exec/async" if live else "/api/v1/exec/sync"
             call = Call("run", "POST", path, body=body, idempotent=True, progress=report)
-            answer = await self._requests.json(call)
+            answer = await self._requests.json(call, "execution_id")
         if live:
             execution = await self._attend(str(answer["execution_id"]), writers, on_event)
         else:
@@ -192,14 +201,14 @@ class AsyncClient:
         )
         with reporting(progress) as report:
             call = Call("submit", "POST", "/api/v1/exec/async", body=body, idempotent=True, progress=report)
-            return str((await self._requests.json(call))["execution_id"])
+            return str((await self._requests.json(call, "execution_id"))["execution_id"])
 
     async def run_batch(
         self,
         code: Optional[str] = None,
         *,
         cases: Sequence[Mapping[str, Any]],
-        on_case: Callable[[CaseResult], object],
+        on_case: Optional[Callable[[CaseResult], object]] = None,
         parallel: Optional[int] = None,
         stop_at_first_failure: bool = False,
         files: Optional[Files] = None,
@@ -215,16 +224,13 @@ class AsyncClient:
 
         cases: for each one a dict with any of id, args, env, stdin (text) and expect. expect has any of exit_code, stdout, compare
             (exact, lines or float), tolerance_abs and tolerance_rel.
-        on_case: gets each case as it ends. An exception of it cancels the cases that run, and is raised here.
+        on_case: gets each case as it ends. An exception of it cancels the cases that run, and is raised here. Without it the cases and their
+            output are in the summary's results.
         parallel: cases that wait or run at once. Default: 8.
         stop_at_first_failure: the first case that has not passed ends the batch.
         The other arguments are those of `run`, for all cases. If the caller is interrupted or cancelled, the cases that run are killed.
         """
-        more: Dict[str, Any] = {"cases": [dict(case) for case in cases]}
-        if parallel is not None:
-            more["parallel"] = parallel
-        if stop_at_first_failure:
-            more["stop_at_first_failure"] = True
+        more = batch_members(cases, parallel, stop_at_first_failure)
         body = await _platform_async.in_thread(
             partial(submission, include_all=include_all, batch=more), code, files, directory, tar, script, stdin, options
         )
@@ -232,11 +238,21 @@ class AsyncClient:
             call = Call("batch", "POST", "/api/v1/exec/batch", body=body, idempotent=True, stream=True, progress=report)
             call.silence = self._requests.idle_timeout
             response = await self._requests.send(call)
+        results: List[CaseResult] = []
         try:
+            if _foreign.media_type(response) == "application/json":  # a batch is answered with lines of JSON
+                raise _foreign.foreign(response, self.server)
             async for record in self._records(response):
                 if "summary" in record:
-                    return decode(BatchSummary, record["summary"])
-                await _platform_async.call(on_case, decode(CaseResult, record))
+                    summary = decode(BatchSummary, record["summary"])
+                    summary.results = sorted(results, key=lambda case: case.index)
+                    return summary
+                if not record.get("verdict"):  # each case has one
+                    raise _foreign.foreign(response, self.server)
+                if on_case is None:
+                    results.append(decode(CaseResult, record))
+                else:
+                    await _platform_async.call(on_case, decode(CaseResult, record))
         finally:
             await response.aclose()
         raise UnavailableError("the batch was cut off")
@@ -254,12 +270,12 @@ class AsyncClient:
                         yield json.loads(line)
                 pieces.append(rest)
         except (httpx.TransportError, httpx.StreamError, json.JSONDecodeError) as error:
-            raise _http.unreachable(error) from error
+            raise _foreign.unreachable(error, self.server) from error
 
     async def get(self, execution: ExecutionRef) -> Execution:
         """Return an Execution with its output so far."""
         call = Call("get", "GET", _http.execution_path(execution), idempotent=True, silence=_http.SILENCE)
-        return decode(Execution, await self._requests.json(call))
+        return decode(Execution, await self._requests.json(call, "execution_id"))
 
     async def wait(self, execution: ExecutionRef) -> Execution:
         """Wait for the end of an Execution and return it with its output."""
@@ -314,7 +330,7 @@ class AsyncClient:
             async for chunk in response.aiter_raw():
                 yield chunk
         except (httpx.TransportError, httpx.StreamError) as error:
-            raise _http.unreachable(error) from error
+            raise _foreign.unreachable(error, self.server) from error
         finally:
             await response.aclose()
 
@@ -330,12 +346,12 @@ class AsyncClient:
             await self._download("artifacts", _http.execution_path(execution, "/artifacts"), archive)
             return await _platform_async.in_thread(_artifacts.extract, archive, folder)
 
-    async def artifact(self, execution: ExecutionRef, path: str) -> bytes:
+    async def artifact(self, execution: ExecutionRef, path: PathLike) -> bytes:
         """Return the content of one artifact."""
         call = Call("artifact", "GET", _http.execution_path(execution, "/artifacts" + _http.segments(path)), idempotent=True)
         return (await self._requests.send(call)).content
 
-    async def artifact_to(self, execution: ExecutionRef, path: str, file: Union[PathLike, IO[bytes]]) -> None:
+    async def artifact_to(self, execution: ExecutionRef, path: PathLike, file: Union[PathLike, IO[bytes]]) -> None:
         """Save one artifact as a file: its path, or a binary file that is open."""
         await self._save("artifact", _http.execution_path(execution, "/artifacts" + _http.segments(path)), file)
 
@@ -353,7 +369,7 @@ class AsyncClient:
             async for chunk in response.aiter_raw():
                 await _platform_async.in_thread(file.write, chunk)
         except (httpx.TransportError, httpx.StreamError) as error:
-            raise _http.unreachable(error) from error
+            raise _foreign.unreachable(error, self.server) from error
         finally:
             await response.aclose()
         if rewind:
@@ -364,14 +380,14 @@ class AsyncClient:
 
         As a context manager it is closed at the end. options: see SessionOptions.
         """
-        body = json_body(metadata(SessionOptions, options))
-        answer = await self._requests.json(Call("open session", "POST", "/api/v1/sessions", body=body))
+        body = json_body(metadata(options))
+        answer = await self._requests.json(Call("open session", "POST", "/api/v1/sessions", body=body), "session_id")
         return AsyncSession(self, decode(SessionInfo, answer))
 
     async def session(self, session_id: str) -> AsyncSession:
         """Return a Session that is open."""
         call = Call("get session", "GET", _http.session_path(session_id), idempotent=True, silence=_http.SILENCE)
-        return AsyncSession(self, decode(SessionInfo, await self._requests.json(call)))
+        return AsyncSession(self, decode(SessionInfo, await self._requests.json(call, "session_id")))
 
     async def sessions(self) -> List[SessionInfo]:
         """Return active and lost Sessions and those that were closed recently, newest first."""

@@ -7,7 +7,7 @@ from typing import Any, Deque, Optional
 
 import httpx
 
-from .. import _http
+from .. import _foreign, _http
 from .._http import Call
 from .._retry import is_temporary
 from .._sse import Message, MessageTooLong, Parser
@@ -88,7 +88,7 @@ class AsyncEventStream:
         except StopAsyncIteration:
             raise UnavailableError(_EARLY) from None
         except (httpx.TransportError, httpx.StreamError) as error:
-            raise _http.unreachable(error) from error
+            raise _foreign.unreachable(error, self._requests.server) from error
         try:
             for message in self._parser.feed(chunk):
                 self._take(message)
@@ -105,9 +105,8 @@ class AsyncEventStream:
         call.silence = self._requests.idle_timeout
         response = await self._requests.once(call)
         self._response = response
-        media_type = response.headers.get("Content-Type", "")
-        if media_type.partition(";")[0].strip() != "text/event-stream":
-            raise InternalError(f"the server sent {media_type!r} instead of an event stream", status=response.status_code)
+        if _foreign.media_type(response) != "text/event-stream":
+            raise _foreign.foreign(response, self._requests.server)
         self._parser = Parser()
         self._chunks = response.aiter_raw()
 

@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, Optional
 
 import httpx
 
-from .. import _early, _http, _platform_async
+from .. import _early, _foreign, _http, _platform_async
 from .._http import Call
 from .._retry import Retry, RetryPolicy, is_temporary
 from ..errors import ExecutorError
@@ -45,9 +45,9 @@ class AsyncRequests:
         """Close the connections."""
         await self._client.aclose()
 
-    async def json(self, call: Call) -> Any:
-        """Make a call that is answered with JSON."""
-        return _http.read_json(await self.send(call))
+    async def json(self, call: Call, key: str = "") -> Any:
+        """Make a call that is answered with an object in JSON, which has the member key."""
+        return _foreign.read_json(await self.send(call), self.server, key)
 
     async def send(self, call: Call) -> httpx.Response:
         """Send the call, repeat it if that is allowed, and return a successful answer."""
@@ -91,19 +91,20 @@ class AsyncRequests:
         )
         try:
             response = await client.send(request, stream=True)
-            if call.stream and response.is_success:
+            page = _foreign.media_type(response) == "text/html"  # no answer of the API is one
+            if call.stream and response.is_success and not page:
                 return response
             try:
                 await response.aread()
             finally:
                 await response.aclose()
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise _http.unreachable(error) from error
+            raise _foreign.unreachable(error, self.server) from error
         except (httpx.TransportError, httpx.StreamError) as error:
             call.broken = True
-            raise _http.unreachable(error) from error
-        if not response.is_success:
-            raise _http.response_error(response)
+            raise _foreign.unreachable(error, self.server) from error
+        if not response.is_success or page:
+            raise _foreign.response_error(response, self.server)
         return response
 
     async def pause(self, operation: str, attempt: int, error: ExecutorError) -> None:

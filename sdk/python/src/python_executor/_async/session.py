@@ -7,7 +7,8 @@ from typing import IO, TYPE_CHECKING, Callable, List, Optional, Sequence, Union
 
 from .. import _http, _output
 from .._http import Call
-from .._input import Body, Bytes, invalid, json_body, source
+from .._input import Body, Bytes, check_order, invalid, json_body, source
+from .._keywords import suggesting
 from .._progress import Progress, reporting
 from ..errors import ExecutorError
 from ..events import Event
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from .client import AsyncClient, PathLike
 
 
+@suggesting
 class AsyncSession:
     """An interpreter and a work folder that stay between Executions.
 
@@ -114,6 +116,8 @@ class AsyncSession:
     async def install(self, *requirements: Union[str, Sequence[str]]) -> List[str]:
         """Install requirements without a restart and return all that are installed: `install("numpy", "pandas>=2")`."""
         text = "".join(requirements_text([r] if isinstance(r, str) else r) for r in requirements)
+        if not text.strip():
+            raise invalid("requirements", 'must be given: install("numpy")')
         # Installed requirements are not installed again.
         call = Call("install", "POST", self._path("/requirements"), body=json_body({"requirements_txt": text}), idempotent=True)
         return list((await self._requests.json(call)).get("resolved_requirements") or [])
@@ -131,35 +135,36 @@ class AsyncSession:
         call = Call("list files", "GET", self._path("/files"), query, idempotent=True, silence=_http.SILENCE)
         return decode_list(File, await self._requests.json(call), "files")
 
-    async def upload(self, content: Bytes, path: Optional[str] = None, *, progress: Progress = None) -> File:
+    async def upload(self, content: Bytes, path: Optional[PathLike] = None, *, progress: Progress = None) -> File:
         """Make or replace a file, as a whole or not at all. Missing folders are made.
 
         content: the path of a local file, its bytes, or a binary file. It is streamed.
         path: the name in the work folder. Default: that of the local file.
         """
+        check_order(content, path)
         if path is None:
             if not isinstance(content, (str, os.PathLike)):
-                raise invalid("path", "must be given")
+                raise invalid("path", 'must be given, because only a path has a name: upload(content, "data.csv")')
             path = os.path.basename(os.fspath(content))
         body = Body("application/octet-stream", [source(content, "content")])
         with reporting(progress) as report:
             call = Call("upload", "PUT", self._file(path), body=body, idempotent=True, progress=report)
             return decode(File, await self._requests.json(call))
 
-    async def download(self, path: str) -> bytes:
+    async def download(self, path: PathLike) -> bytes:
         """Return the content of a file."""
         return (await self._requests.send(Call("download", "GET", self._file(path), idempotent=True))).content
 
-    async def download_to(self, path: str, file: Union[PathLike, IO[bytes]]) -> None:
+    async def download_to(self, path: PathLike, file: Union[PathLike, IO[bytes]]) -> None:
         """Save a file of the Session as a local file: its path, or a binary file that is open."""
         await self._client._save("download", self._file(path), file)  # pyright: ignore[reportPrivateUsage]
 
-    async def remove(self, path: str) -> None:
+    async def remove(self, path: PathLike) -> None:
         """Remove a file, or a folder with its contents.
 
         The call is repeated if its answer was lost, so NotFoundError may mean that the first attempt removed the file.
         """
         await self._requests.send(Call("remove", "DELETE", self._file(path), idempotent=True))
 
-    def _file(self, path: str) -> str:
+    def _file(self, path: PathLike) -> str:
         return self._path("/files" + _http.segments(path))

@@ -12,12 +12,14 @@ from typing import IO, TYPE_CHECKING, Any, Iterator, Callable, Dict, List, Mappi
 
 import httpx
 
-from .. import _artifacts, _http, _output, _platform_sync
+from .. import _artifacts, _foreign, _http, _output, _platform_sync
 from .._http import Call
-from .._input import Bytes, json_body
+from .._input import Bytes, check_kind, json_body
+from .._keywords import suggesting
 from .._progress import Progress, reporting
 from .._retry import Retry, RetryPolicy
-from .._submission import Files, Stdin, submission
+from .._submission import Files, Stdin, batch_members, submission
+from .._url import check_token, server_url
 from ..errors import UnavailableError
 from ..events import Event
 from ..models import Backend, BatchSummary, CaseResult, Execution, Health, Page, SessionInfo, decode, decode_list
@@ -34,6 +36,7 @@ PathLike = Union[str, "os.PathLike[str]"]
 ExecutionRef = Union[str, Execution]
 
 
+@suggesting
 class Client:
     """A client of one server.
 
@@ -62,10 +65,14 @@ class Client:
         headers: more headers of every request.
         transport: the connection, for example httpx's with a Unix socket or with certificates of its own.
         """
+        url = server_url(server)
         token = os.environ.get("PYEXEC_TOKEN") if token is None else token
-        self._requests = Requests(
-            _http.server_url(server), token, retry or RetryPolicy(), on_retry, idle_timeout, transport, headers
-        )
+        if token is not None:
+            check_token(token)
+        check_kind("retry", retry, RetryPolicy, "a RetryPolicy")
+        check_kind("idle_timeout", idle_timeout, (int, float), "a number of seconds")
+        check_kind("headers", headers, dict, "a dict")
+        self._requests = Requests(url, token, retry or RetryPolicy(), on_retry, idle_timeout, transport, headers)
 
     @property
     def server(self) -> str:
@@ -119,8 +126,10 @@ class Client:
 
         If the caller is interrupted or cancelled, the Execution is killed.
         """
-        if artifacts_to is not None and "outputs" not in options:
-            options.setdefault("outputs_changed", True)
+        if artifacts_to is not None:
+            _artifacts.check_folder(artifacts_to)
+            if "outputs" not in options:
+                options.setdefault("outputs_changed", True)
         writers = _output.writers(stdout, stderr)
         body = _platform_sync.in_thread(
             partial(submission, include_all=include_all, leave=artifacts_to), code, files, directory, tar, script, stdin, options
@@ -129,7 +138,7 @@ class Client:
             live = bool(writers) or on_event is not None
             path = "/api/v1/exec/async" if live else "/api/v1/exec/sync"
             call = Call("run", "POST", path, body=body, idempotent=True, progress=report)
-            answer = self._requests.json(call)
+            answer = self._requests.json(call, "execution_id")
         if live:
             execution = self._attend(str(answer["execution_id"]), writers, on_event)
         else:
@@ -193,14 +202,14 @@ class Client:
         )
         with reporting(progress) as report:
             call = Call("submit", "POST", "/api/v1/exec/async", body=body, idempotent=True, progress=report)
-            return str((self._requests.json(call))["execution_id"])
+            return str((self._requests.json(call, "execution_id"))["execution_id"])
 
     def run_batch(
         self,
         code: Optional[str] = None,
         *,
         cases: Sequence[Mapping[str, Any]],
-        on_case: Callable[[CaseResult], object],
+        on_case: Optional[Callable[[CaseResult], object]] = None,
         parallel: Optional[int] = None,
         stop_at_first_failure: bool = False,
         files: Optional[Files] = None,
@@ -216,16 +225,13 @@ class Client:
 
         cases: for each one a dict with any of id, args, env, stdin (text) and expect. expect has any of exit_code, stdout, compare
             (exact, lines or float), tolerance_abs and tolerance_rel.
-        on_case: gets each case as it ends. An exception of it cancels the cases that run, and is raised here.
+        on_case: gets each case as it ends. An exception of it cancels the cases that run, and is raised here. Without it the cases and their
+            output are in the summary's results.
         parallel: cases that wait or run at once. Default: 8.
         stop_at_first_failure: the first case that has not passed ends the batch.
         The other arguments are those of `run`, for all cases. If the caller is interrupted or cancelled, the cases that run are killed.
         """
-        more: Dict[str, Any] = {"cases": [dict(case) for case in cases]}
-        if parallel is not None:
-            more["parallel"] = parallel
-        if stop_at_first_failure:
-            more["stop_at_first_failure"] = True
+        more = batch_members(cases, parallel, stop_at_first_failure)
         body = _platform_sync.in_thread(
             partial(submission, include_all=include_all, batch=more), code, files, directory, tar, script, stdin, options
         )
@@ -233,11 +239,21 @@ class Client:
             call = Call("batch", "POST", "/api/v1/exec/batch", body=body, idempotent=True, stream=True, progress=report)
             call.silence = self._requests.idle_timeout
             response = self._requests.send(call)
+        results: List[CaseResult] = []
         try:
+            if _foreign.media_type(response) == "application/json":  # a batch is answered with lines of JSON
+                raise _foreign.foreign(response, self.server)
             for record in self._records(response):
                 if "summary" in record:
-                    return decode(BatchSummary, record["summary"])
-                _platform_sync.call(on_case, decode(CaseResult, record))
+                    summary = decode(BatchSummary, record["summary"])
+                    summary.results = sorted(results, key=lambda case: case.index)
+                    return summary
+                if not record.get("verdict"):  # each case has one
+                    raise _foreign.foreign(response, self.server)
+                if on_case is None:
+                    results.append(decode(CaseResult, record))
+                else:
+                    _platform_sync.call(on_case, decode(CaseResult, record))
         finally:
             response.close()
         raise UnavailableError("the batch was cut off")
@@ -255,12 +271,12 @@ class Client:
                         yield json.loads(line)
                 pieces.append(rest)
         except (httpx.TransportError, httpx.StreamError, json.JSONDecodeError) as error:
-            raise _http.unreachable(error) from error
+            raise _foreign.unreachable(error, self.server) from error
 
     def get(self, execution: ExecutionRef) -> Execution:
         """Return an Execution with its output so far."""
         call = Call("get", "GET", _http.execution_path(execution), idempotent=True, silence=_http.SILENCE)
-        return decode(Execution, self._requests.json(call))
+        return decode(Execution, self._requests.json(call, "execution_id"))
 
     def wait(self, execution: ExecutionRef) -> Execution:
         """Wait for the end of an Execution and return it with its output."""
@@ -315,7 +331,7 @@ class Client:
             for chunk in response.iter_raw():
                 yield chunk
         except (httpx.TransportError, httpx.StreamError) as error:
-            raise _http.unreachable(error) from error
+            raise _foreign.unreachable(error, self.server) from error
         finally:
             response.close()
 
@@ -331,12 +347,12 @@ class Client:
             self._download("artifacts", _http.execution_path(execution, "/artifacts"), archive)
             return _platform_sync.in_thread(_artifacts.extract, archive, folder)
 
-    def artifact(self, execution: ExecutionRef, path: str) -> bytes:
+    def artifact(self, execution: ExecutionRef, path: PathLike) -> bytes:
         """Return the content of one artifact."""
         call = Call("artifact", "GET", _http.execution_path(execution, "/artifacts" + _http.segments(path)), idempotent=True)
         return (self._requests.send(call)).content
 
-    def artifact_to(self, execution: ExecutionRef, path: str, file: Union[PathLike, IO[bytes]]) -> None:
+    def artifact_to(self, execution: ExecutionRef, path: PathLike, file: Union[PathLike, IO[bytes]]) -> None:
         """Save one artifact as a file: its path, or a binary file that is open."""
         self._save("artifact", _http.execution_path(execution, "/artifacts" + _http.segments(path)), file)
 
@@ -354,7 +370,7 @@ class Client:
             for chunk in response.iter_raw():
                 _platform_sync.in_thread(file.write, chunk)
         except (httpx.TransportError, httpx.StreamError) as error:
-            raise _http.unreachable(error) from error
+            raise _foreign.unreachable(error, self.server) from error
         finally:
             response.close()
         if rewind:
@@ -365,14 +381,14 @@ class Client:
 
         As a context manager it is closed at the end. options: see SessionOptions.
         """
-        body = json_body(metadata(SessionOptions, options))
-        answer = self._requests.json(Call("open session", "POST", "/api/v1/sessions", body=body))
+        body = json_body(metadata(options))
+        answer = self._requests.json(Call("open session", "POST", "/api/v1/sessions", body=body), "session_id")
         return Session(self, decode(SessionInfo, answer))
 
     def session(self, session_id: str) -> Session:
         """Return a Session that is open."""
         call = Call("get session", "GET", _http.session_path(session_id), idempotent=True, silence=_http.SILENCE)
-        return Session(self, decode(SessionInfo, self._requests.json(call)))
+        return Session(self, decode(SessionInfo, self._requests.json(call, "session_id")))
 
     def sessions(self) -> List[SessionInfo]:
         """Return active and lost Sessions and those that were closed recently, newest first."""

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, Optional
 
 import httpx
 
-from .. import _early, _http, _platform_sync
+from .. import _early, _foreign, _http, _platform_sync
 from .._http import Call
 from .._retry import Retry, RetryPolicy, is_temporary
 from ..errors import ExecutorError
@@ -46,9 +46,9 @@ class Requests:
         """Close the connections."""
         self._client.close()
 
-    def json(self, call: Call) -> Any:
-        """Make a call that is answered with JSON."""
-        return _http.read_json(self.send(call))
+    def json(self, call: Call, key: str = "") -> Any:
+        """Make a call that is answered with an object in JSON, which has the member key."""
+        return _foreign.read_json(self.send(call), self.server, key)
 
     def send(self, call: Call) -> httpx.Response:
         """Send the call, repeat it if that is allowed, and return a successful answer."""
@@ -92,19 +92,20 @@ class Requests:
         )
         try:
             response = client.send(request, stream=True)
-            if call.stream and response.is_success:
+            page = _foreign.media_type(response) == "text/html"  # no answer of the API is one
+            if call.stream and response.is_success and not page:
                 return response
             try:
                 response.read()
             finally:
                 response.close()
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise _http.unreachable(error) from error
+            raise _foreign.unreachable(error, self.server) from error
         except (httpx.TransportError, httpx.StreamError) as error:
             call.broken = True
-            raise _http.unreachable(error) from error
-        if not response.is_success:
-            raise _http.response_error(response)
+            raise _foreign.unreachable(error, self.server) from error
+        if not response.is_success or page:
+            raise _foreign.response_error(response, self.server)
         return response
 
     def pause(self, operation: str, attempt: int, error: ExecutorError) -> None:
