@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"math"
@@ -167,7 +168,11 @@ func (b Batch) specOf(i, attempt int) executor.Spec {
 type judge struct {
 	expect Expect
 	stdout Comparer
+	stderr []byte // its last bytes
 }
+
+// maxLast bounds the last line of stderr that is shown.
+const maxLast = 200
 
 func newJudge(e Expect) *judge {
 	j := &judge{expect: e}
@@ -179,9 +184,29 @@ func newJudge(e Expect) *judge {
 
 // see takes an Event of the case.
 func (j *judge) see(e executor.Event) {
-	if o, ok := e.Body.(executor.Output); ok && o.Stream == executor.Stdout && j.stdout != nil {
+	o, ok := e.Body.(executor.Output)
+	switch {
+	case !ok:
+	case o.Stream == executor.Stderr:
+		j.stderr = append(j.stderr, o.Data...)
+		j.stderr = append(j.stderr[:0], j.stderr[max(0, len(j.stderr)-4*maxLast):]...)
+	case j.stdout != nil:
 		_, _ = j.stdout.Write(o.Data) // never fails
 	}
+}
+
+// last returns the last line of stderr behind a colon; "" if there is none.
+func (j *judge) last() string {
+	text := bytes.TrimSpace(j.stderr)
+	line := bytes.TrimSpace(text[bytes.LastIndexByte(text, '\n')+1:])
+	if len(line) == 0 {
+		return ""
+	}
+	said := strings.ToValidUTF8(string(line[:min(len(line), maxLast)]), "\uFFFD")
+	if len(line) > maxLast {
+		said += "…"
+	}
+	return ": " + said
 }
 
 // verdict judges an Execution that has ended.
@@ -216,9 +241,9 @@ func (j *judge) ended(x executor.Execution) (Verdict, string) {
 	case r.Failure != nil:
 		return Failed, r.Failure.Message
 	case r.ExitCode == nil:
-		return Failed, strings.TrimSpace("the program ended by a signal " + r.Signal)
+		return Failed, strings.TrimSpace("the program ended by a signal "+r.Signal) + j.last()
 	case *r.ExitCode != j.expect.ExitCode:
-		return Failed, fmt.Sprintf("exit code: must be %d (got %d)", j.expect.ExitCode, *r.ExitCode)
+		return Failed, fmt.Sprintf("exit code: expected %d, got %d", j.expect.ExitCode, *r.ExitCode) + j.last()
 	case j.stdout == nil:
 		return Passed, ""
 	case r.StdoutTruncated:

@@ -7,12 +7,13 @@ import (
 	"math/big"
 	"slices"
 	"strconv"
+	"unicode/utf8"
 )
 
 // Compare says how the output of a case is compared with what is expected.
 type Compare string
 
-// The ways to compare. The zero value means CompareExact.
+// The ways to compare. The zero value means CompareLines.
 const (
 	CompareDefault Compare = ""
 	// CompareExact: byte for byte.
@@ -40,35 +41,52 @@ type Comparer interface {
 // NewComparer returns the Comparer of a stream with want. The tolerance counts for CompareFloat only.
 func NewComparer(how Compare, want string, t Tolerance) Comparer {
 	switch how {
-	case CompareLines:
-		return &linesComparer{exactComparer: exactComparer{want: trimLines([]byte(want))}}
+	case CompareExact:
+		return &exactComparer{want: []byte(want)}
 	case CompareFloat:
 		return newWordComparer(want, t)
-	case CompareDefault, CompareExact:
+	case CompareDefault, CompareLines:
 	}
-	return &exactComparer{want: []byte(want)}
+	return &linesComparer{exactComparer: exactComparer{want: trimLines([]byte(want)), lines: true}}
 }
 
 // exactComparer compares byte for byte.
 type exactComparer struct {
-	want    []byte
-	at      int
-	differs bool
+	want []byte
+	// lines says that ends of lines at the end of the stream do not count, and are not shown.
+	lines bool
+	// at counts the bytes that are as expected. From differs on rest has what follows in the line, and over says that it has ended.
+	at            int
+	differs, over bool
+	rest          []byte
+	// extra counts the ends of lines between the expected end and rest, if lines is set.
+	extra int
 }
 
 // Write implements Comparer.
 func (c *exactComparer) Write(p []byte) (int, error) {
-	if c.differs {
-		return len(p), nil
+	n := len(p)
+	if !c.differs {
+		rest := c.want[c.at:]
+		same := 0
+		for same < len(p) && same < len(rest) && p[same] == rest[same] {
+			same++
+		}
+		c.at += same
+		c.differs, p = same < len(p), p[same:]
 	}
-	rest := c.want[c.at:]
-	same := 0
-	for same < len(p) && same < len(rest) && p[same] == rest[same] {
-		same++
+	for c.differs && c.lines && c.at == len(c.want) && len(c.rest) == 0 && len(p) > 0 && p[0] == '\n' {
+		c.extra, p = c.extra+1, p[1:]
 	}
-	c.at += same
-	c.differs = same < len(p)
-	return len(p), nil
+	if c.differs && !c.over {
+		end := bytes.IndexByte(p, '\n') + 1
+		if c.over = end > 0; c.over {
+			p = p[:end]
+		}
+		c.rest = append(c.rest, p[:min(len(p), maxShown+1-len(c.rest))]...)
+		c.over = c.over || len(c.rest) > maxShown
+	}
+	return n, nil
 }
 
 // Difference implements Comparer.
@@ -76,14 +94,53 @@ func (c *exactComparer) Difference() string {
 	if !c.differs && c.at == len(c.want) {
 		return ""
 	}
-	line := 1 + bytes.Count(c.want[:c.at], []byte("\n"))
-	switch {
-	case !c.differs:
-		return fmt.Sprintf("stdout ends in line %d, before the expected end", line)
-	case c.at == len(c.want):
-		return fmt.Sprintf("stdout goes on in line %d, behind the expected end", line)
+	at := c.at
+	for c.lines && !c.differs && at < len(c.want) && c.want[at] == '\n' {
+		at++ // the line that is missing is a later one
 	}
-	return fmt.Sprintf("stdout differs in line %d", line)
+	begin := bytes.LastIndexByte(c.want[:at], '\n') + 1
+	if c.extra > 0 {
+		begin = at
+	}
+	want, got := c.want[begin:], append(slices.Clone(c.want[begin:at]), c.rest...)
+	if end := bytes.IndexByte(want, '\n') + 1; end > 0 {
+		want = want[:end]
+	}
+	line := 1 + bytes.Count(c.want[:at], []byte{'\n'}) + c.extra
+	return fmt.Sprintf("stdout differs in line %d: expected %s, got %s", line, c.shown(want, at-begin), c.shown(got, at-begin))
+}
+
+// maxShown bounds the bytes of a line that are shown. before of them stand before the first difference.
+const (
+	maxShown = 80
+	before   = 30
+)
+
+// shown quotes the part of a line around a column. A mark stands for what is left out.
+func (c *exactComparer) shown(line []byte, column int) string {
+	switch {
+	case len(line) == 0:
+		return "nothing"
+	case c.lines && line[0] == '\n':
+		return "an empty line"
+	case c.lines:
+		line = bytes.TrimSuffix(line, []byte{'\n'})
+	}
+	from, front, back := 0, "", ""
+	if len(line) > maxShown && column > before {
+		from, front = column-before, "…"
+	}
+	to := min(len(line), from+maxShown)
+	for from > 0 && from < to && !utf8.RuneStart(line[from]) {
+		from++
+	}
+	if to < len(line) {
+		back = "…"
+		for to > from && !utf8.RuneStart(line[to]) {
+			to--
+		}
+	}
+	return front + strconv.Quote(string(line[from:to])) + back
 }
 
 // isBlank reports whether b is white space within a line.
@@ -112,7 +169,7 @@ type linesComparer struct {
 // Write implements Comparer.
 func (c *linesComparer) Write(p []byte) (int, error) {
 	n := len(p)
-	for len(p) > 0 && !c.differs {
+	for len(p) > 0 && !c.over {
 		text := slices.IndexFunc(p, func(b byte) bool { return !isSpace(b) })
 		if text < 0 {
 			text = len(p)
@@ -150,10 +207,10 @@ type wordComparer struct {
 	want      [][]byte
 	tolerance Tolerance
 	// longest bounds the bytes that are held of a word: one more than any word that could be equal has.
-	longest int
-	at      int
-	word    []byte
-	differs string
+	longest  int
+	at, line int
+	word     []byte
+	differs  string
 }
 
 func newWordComparer(want string, t Tolerance) *wordComparer {
@@ -170,6 +227,9 @@ func (c *wordComparer) Write(p []byte) (int, error) {
 	for len(p) > 0 && c.differs == "" {
 		if isSpace(p[0]) {
 			c.end()
+			if p[0] == '\n' {
+				c.line++
+			}
 			p = p[1:]
 			continue
 		}
@@ -189,9 +249,9 @@ func (c *wordComparer) end() {
 	case len(c.word) == 0:
 		return
 	case c.at == len(c.want):
-		c.differs = fmt.Sprintf("stdout has more than the expected %d words", len(c.want))
+		c.differs = fmt.Sprintf("stdout has more than the expected %d words: %s in line %d", len(c.want), quoted(c.word), c.line+1)
 	case !sameWord(c.word, c.want[c.at], c.tolerance):
-		c.differs = fmt.Sprintf("stdout differs in word %d: must be %s (got %s)", c.at+1, quoted(c.want[c.at]), quoted(c.word))
+		c.differs = fmt.Sprintf("stdout differs in word %d, in line %d: expected %s, got %s", c.at+1, c.line+1, quoted(c.want[c.at]), quoted(c.word))
 	}
 	c.at++
 	c.word = c.word[:0]
@@ -203,12 +263,19 @@ func (c *wordComparer) Difference() string {
 		c.end()
 	}
 	if c.differs == "" && c.at < len(c.want) {
-		return fmt.Sprintf("stdout ends after %d of %d words", c.at, len(c.want))
+		return fmt.Sprintf("stdout ends after %d of %d words: expected %s, got nothing", c.at, len(c.want), quoted(c.want[c.at]))
 	}
 	return c.differs
 }
 
-func quoted(word []byte) string { return fmt.Sprintf("%.40q", word) }
+// quoted quotes the beginning of a word. A mark stands for what is left out.
+func quoted(word []byte) string {
+	const most = 40
+	if len(word) <= most {
+		return strconv.Quote(string(word))
+	}
+	return fmt.Sprintf("%.*q…", most, word)
+}
 
 // sameWord reports whether two words are equal, or are numbers within the tolerance. Infinities are equal if they have one sign, and all
 // NaN are equal. Numbers beyond the range of a float64 are compared if they are whole numbers.

@@ -30,32 +30,39 @@ func TestOutputIsCompared(t *testing.T) {
 		// detail is a part of the difference; "" = none.
 		detail string
 	}{
-		{name: "exact", want: "a\nb\n", got: "a\nb\n"},
-		{name: "exact by default", want: "a\n", got: "a", detail: "ends in line 1, before"},
-		{name: "exact: nothing", want: "", got: ""},
-		{name: "exact: more", how: CompareExact, want: "a\n", got: "a\nb", detail: "goes on in line 2"},
-		{name: "exact: more than nothing", how: CompareExact, want: "", got: "x", detail: "goes on in line 1"},
-		{name: "exact: another byte", how: CompareExact, want: "a\nbc\n", got: "a\nbd\n", detail: "differs in line 2"},
+		{name: "exact", how: CompareExact, want: "a\nb\n", got: "a\nb\n"},
+		{name: "lines by default", want: "a\n", got: "a \r"},
+		{name: "exact: the last end of line", how: CompareExact, want: "a\n", got: "a", detail: `line 1: expected "a\n", got "a"`},
+		{name: "exact: nothing", how: CompareExact, want: "", got: ""},
+		{name: "exact: more", how: CompareExact, want: "a\n", got: "a\nb", detail: `line 2: expected nothing, got "b"`},
+		{name: "exact: more than nothing", how: CompareExact, want: "", got: "x", detail: `line 1: expected nothing, got "x"`},
+		{name: "exact: too few", how: CompareExact, want: "a\nb\n", got: "a\n", detail: `line 2: expected "b\n", got nothing`},
+		{name: "exact: a long line", how: CompareExact, want: strings.Repeat("é", 99) + "1" + strings.Repeat("z", 99), got: strings.Repeat("é", 99) + "2" + strings.Repeat("z", 99), detail: `expected …"` + strings.Repeat("é", 15) + "1" + strings.Repeat("z", 49) + `"…, got …"` + strings.Repeat("é", 15) + "2" + strings.Repeat("z", 49) + `"…`},
+		{name: "exact: another byte", how: CompareExact, want: "a\nbc\n", got: "a\nbd\n", detail: `line 2: expected "bc\n", got "bd\n"`},
 		{name: "exact: bytes that are no text", how: CompareExact, want: "\xff\x00", got: "\xff\x00"},
 
 		{name: "lines: the last end of line", how: CompareLines, want: "a\nb", got: "a\nb\n"},
 		{name: "lines: empty lines at the end", how: CompareLines, want: "a\n", got: "a \t\r\n\n  \n"},
 		{name: "lines: the ends of lines of Windows", how: CompareLines, want: "a\nb\n", got: "a\r\nb\r\n"},
-		{name: "lines: white space at the beginning counts", how: CompareLines, want: "a", got: " a", detail: "differs in line 1"},
+		{name: "lines: white space at the beginning counts", how: CompareLines, want: "a", got: " a", detail: `line 1: expected "a", got " a"`},
 		{name: "lines: white space inside counts", how: CompareLines, want: "a b", got: "a  b", detail: "differs in line 1"},
 		{name: "lines: a line of white space between", how: CompareLines, want: "a\n\nb", got: "a\n \t\nb"},
-		{name: "lines: an empty line more", how: CompareLines, want: "a\nb", got: "a\n\nb", detail: "differs in line 2"},
+		{name: "lines: an empty line more", how: CompareLines, want: "a\nb", got: "a\n\nb", detail: `line 2: expected "b", got an empty line`},
+		{name: "lines: an empty line less", how: CompareLines, want: "a\n\nb", got: "a\nb", detail: `line 2: expected an empty line, got "b"`},
 		{name: "lines: an empty line before", how: CompareLines, want: "a", got: "\na", detail: "differs in line 1"},
 		{name: "lines: only white space", how: CompareLines, want: "", got: " \n\n"},
-		{name: "lines: too few", how: CompareLines, want: "a\nb", got: "a\n", detail: "ends in line 1"},
-		{name: "lines: too many", how: CompareLines, want: "a", got: "a\nb", detail: "goes on in line 1"},
+		{name: "lines: too few", how: CompareLines, want: "a\nb", got: "a\n", detail: `line 2: expected "b", got nothing`},
+		{name: "lines: too many", how: CompareLines, want: "a", got: "a\nb c\nd", detail: `line 2: expected nothing, got "b c"`},
+		{name: "lines: nothing", how: CompareLines, want: "a\n", got: "\n", detail: `line 1: expected "a", got nothing`},
+		{name: "lines: too short", how: CompareLines, want: "ab\nc", got: "a\nc", detail: `line 1: expected "ab", got "a"`},
+		{name: "lines: too long", how: CompareLines, want: "a\nc", got: "ab\nc", detail: `line 1: expected "a", got "ab"`},
 		{name: "lines: a flood of white space", how: CompareLines, want: "a", got: "a" + strings.Repeat(" \n", 5000)},
 		{name: "lines: a flood of white space before text", how: CompareLines, want: "a b", got: "a" + strings.Repeat(" ", 5000) + "b", detail: "differs in line 1"},
 
 		{name: "float: equal words", how: CompareFloat, want: "yes 1.5\n", got: "yes  1.5"},
 		{name: "float: another form", how: CompareFloat, want: "0.5 100", got: "5e-1\n1E2"},
 		{name: "float: within abs", how: CompareFloat, want: "1.0", got: "1.0009", tolerance: Tolerance{Abs: 1e-3}},
-		{name: "float: beyond abs", how: CompareFloat, want: "1.0", got: "1.002", tolerance: Tolerance{Abs: 1e-3}, detail: `word 1: must be "1.0" (got "1.002")`},
+		{name: "float: beyond abs", how: CompareFloat, want: "1.0", got: "1.002", tolerance: Tolerance{Abs: 1e-3}, detail: `word 1, in line 1: expected "1.0", got "1.002"`},
 		{name: "float: within rel", how: CompareFloat, want: "1000000", got: "1000900", tolerance: Tolerance{Rel: 1e-3}},
 		{name: "float: beyond rel", how: CompareFloat, want: "1000000", got: "1002000", tolerance: Tolerance{Rel: 1e-3}, detail: "word 1"},
 		{name: "float: rel is of the expected number", how: CompareFloat, want: "100", got: "111", tolerance: Tolerance{Rel: 0.1}, detail: "word 1"},
@@ -86,7 +93,7 @@ func TestOutputIsCompared(t *testing.T) {
 		{name: "float: digits in groups", how: CompareFloat, want: "1000", got: "1_000", tolerance: Tolerance{Abs: 1}, detail: "word 1"},
 		{name: "float: a long word is no number", how: CompareFloat, want: strings.Repeat("0", maxNumber) + "1", got: "1", detail: "word 1"},
 		{name: "float: a long word that goes on", how: CompareFloat, want: strings.Repeat("a", 2*maxNumber), got: strings.Repeat("a", 2*maxNumber+1), detail: "word 1"},
-		{name: "float: too few", how: CompareFloat, want: "1 2 3", got: "1 2 ", detail: "ends after 2 of 3 words"},
+		{name: "float: too few", how: CompareFloat, want: "1 2 3", got: "1 2 ", detail: `ends after 2 of 3 words: expected "3", got nothing`},
 		{name: "float: too many", how: CompareFloat, want: "1", got: "1 2", detail: "more than the expected 1 words"},
 		{name: "float: more than nothing", how: CompareFloat, want: "", got: "1", detail: "more than the expected 0 words"},
 		{name: "float: a flood without an end", how: CompareFloat, want: "1", got: strings.Repeat("1", 100_000), tolerance: Tolerance{Rel: 1}, detail: "word 1"},
@@ -115,7 +122,9 @@ func TestAFloodIsComparedInBoundedMemory(t *testing.T) {
 			held := 0
 			switch c := c.(type) {
 			case *linesComparer:
-				held = cap(c.blanks) + c.ends
+				held = cap(c.blanks) + c.ends + cap(c.rest)
+			case *exactComparer:
+				held = cap(c.rest)
 			case *wordComparer:
 				held = cap(c.word)
 			}

@@ -172,7 +172,7 @@ func TestEveryCaseGetsItsVerdict(t *testing.T) {
 		if s.Cases != 12 || s.Verdicts[batch.Passed] != 5 || s.Verdicts[batch.Failed] != 3 || w.accepted != 1 {
 			t.Errorf("summary %+v, accepted %d times", s, w.accepted)
 		}
-		for i, detail := range map[int]string{1: "differs in line 1", 2: "must be 0 (got 3)", 6: "SIGSEGV", 9: "output_bytes", 0: ""} {
+		for i, detail := range map[int]string{1: "differs in line 1", 2: "expected 0, got 3", 6: "SIGSEGV", 9: "output_bytes", 0: ""} {
 			if got := w.outcomes[i].Detail; !strings.Contains(got, detail) || detail == "" && got != "" {
 				t.Errorf("case %d: detail %q, want %q", i, got, detail)
 			}

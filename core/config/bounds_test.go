@@ -76,6 +76,8 @@ func TestEveryKeyHasItsBounds(t *testing.T) {
 		{"http.max_body_bytes", list{1}, list{0, -1}, ""},
 		{"http.max_buffered_bytes", list{32 << 20}, list{32<<20 - 1}, ""},
 		{"limits.default.timeout_seconds", list{0.5, 86400}, list{0, -1, 86401}, ""},
+		{"limits.default.cpu_seconds", list{0, 0.5, 86400}, list{-1, 86401}, ""},
+		{"limits.max.cpu_seconds", list{300, 1e9}, list{0, 1.1e9}, ""},
 		{"limits.default.memory_mb", list{1, 65536}, list{0, -1, 65537}, ""},
 		{"limits.default.disk_mb", list{1, 65536}, list{0, -1, 65537}, ""},
 		{"limits.default.cpu_shares", list{2, 262144}, list{0, 1, 262145}, ""},

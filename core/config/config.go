@@ -150,6 +150,7 @@ type LimitRange struct {
 // Limits has the units of the configuration and of the HTTP metadata. MB = 2^20 bytes.
 type Limits struct {
 	TimeoutSeconds   float64 `json:"timeout_seconds"`
+	CPUSeconds       float64 `json:"cpu_seconds"`
 	MemoryMB         int64   `json:"memory_mb"`
 	DiskMB           int64   `json:"disk_mb"`
 	CPUShares        int64   `json:"cpu_shares"`
@@ -162,6 +163,7 @@ type Limits struct {
 func (l Limits) Executor() executor.Limits {
 	return executor.Limits{
 		Timeout:     seconds(l.TimeoutSeconds),
+		CPUTime:     seconds(l.CPUSeconds),
 		MemoryBytes: l.MemoryMB << 20,
 		DiskBytes:   l.DiskMB << 20,
 		CPUShares:   l.CPUShares,

@@ -18,8 +18,8 @@ func Default() Config {
 			MaxConcurrent: concurrent(), MaxQueued: 1000, MaxArtifactBytes: 2 << 30, MaxSpoolBytes: 64 << 30, DrainTimeoutSeconds: 30,
 		},
 		Limits: LimitRange{
-			Default: Limits{300, 1024, 2048, 1024, 256, 64 << 20, 1},
-			Max:     Limits{86400, 65536, 65536, 262144, 4096, 1 << 30, 60},
+			Default: Limits{300, 0, 1024, 2048, 1024, 256, 64 << 20, 1},
+			Max:     Limits{86400, 86400, 65536, 65536, 262144, 4096, 1 << 30, 60},
 		},
 		Retention: Retention{MaxAgeSeconds: 86400, MaxExecutions: 10000, MaxBytes: 10 << 30},
 		Sessions: Sessions{

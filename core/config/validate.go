@@ -131,11 +131,14 @@ func (c Config) validateBackends(p *executor.Problems) {
 func (l LimitRange) validate(p *executor.Problems) {
 	l.Default.validate(p, "limits.default")
 	l.Max.validate(p, "limits.max")
+	upTo(p, "limits.default.cpu_seconds", l.Default.CPUSeconds, maxSeconds)
+	within(p, "limits.max.cpu_seconds", l.Max.CPUSeconds, maxSeconds)
 	for _, pair := range []struct {
 		key      string
 		def, max float64
 	}{
 		{"timeout_seconds", l.Default.TimeoutSeconds, l.Max.TimeoutSeconds},
+		{"cpu_seconds", l.Default.CPUSeconds, l.Max.CPUSeconds},
 		{"memory_mb", float64(l.Default.MemoryMB), float64(l.Max.MemoryMB)},
 		{"disk_mb", float64(l.Default.DiskMB), float64(l.Max.DiskMB)},
 		{"cpu_shares", float64(l.Default.CPUShares), float64(l.Max.CPUShares)},

@@ -45,11 +45,11 @@ func TestEveryBadFieldIsNamed(t *testing.T) {
 		{name: "too many bytes of arguments", spec: executor.Spec{Code: "x", Args: []string{long[:100000], long[:100000], long[:100000], long[:100000], long[:100000], long[:100000], long[:100000], long[:100000], long[:100000], long[:100000], long[:100000]}}, fields: "args"},
 		{name: "long texts", spec: executor.Spec{Code: "x", Requirements: long, IdempotencyKey: long[:256], Image: long[:600]}, fields: "requirements_txt docker_image idempotency_key"},
 		{name: "limits above their maxima", spec: executor.Spec{Code: "x", Limits: executor.Limits{
-			Timeout: 25 * time.Hour, MemoryBytes: 65537 << 20, DiskBytes: 1 << 40, CPUShares: 262145, PIDs: 4097, OutputBytes: 1<<30 + 1, KillGrace: 2 * time.Minute,
-		}}, fields: "config.timeout_seconds config.memory_mb config.disk_mb config.pids config.kill_grace_seconds config.cpu_shares config.output_bytes"},
+			Timeout: 25 * time.Hour, CPUTime: 25 * time.Hour, MemoryBytes: 65537 << 20, DiskBytes: 1 << 40, CPUShares: 262145, PIDs: 4097, OutputBytes: 1<<30 + 1, KillGrace: 2 * time.Minute,
+		}}, fields: "config.timeout_seconds config.cpu_seconds config.memory_mb config.disk_mb config.pids config.kill_grace_seconds config.cpu_shares config.output_bytes"},
 		{name: "negative limits", spec: executor.Spec{Code: "x", Limits: executor.Limits{
-			Timeout: -2, MemoryBytes: -1, DiskBytes: -1, CPUShares: 1, PIDs: -1, OutputBytes: -1, KillGrace: -1,
-		}}, fields: "config.timeout_seconds config.memory_mb config.disk_mb config.pids config.kill_grace_seconds config.cpu_shares config.output_bytes"},
+			Timeout: -2, CPUTime: -1, MemoryBytes: -1, DiskBytes: -1, CPUShares: 1, PIDs: -1, OutputBytes: -1, KillGrace: -1,
+		}}, fields: "config.timeout_seconds config.cpu_seconds config.memory_mb config.disk_mb config.pids config.kill_grace_seconds config.cpu_shares config.output_bytes"},
 		{name: "unknown words", spec: executor.Spec{Code: "x", Language: "cobol", Interpreter: "mine", Network: "maybe"}, fields: "language interpreter config.network_disabled"},
 		{name: "an inexact version", spec: executor.Spec{Code: "x", PythonVersion: "3"}, fields: "python_version"},
 		{name: "a version too exact", spec: executor.Spec{Code: "x", PythonVersion: "3.12.1"}, fields: "python_version"},

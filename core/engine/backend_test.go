@@ -169,7 +169,7 @@ func TestNoBackendBreaksTheLaw(t *testing.T) {
 			_ = emit(s, started)
 			<-ctx.Done()
 			return executor.Result{Status: executor.StatusKilled, Signal: "SIGTERM"}, nil
-		}, status: executor.StatusTimedOut},
+		}, status: executor.StatusTimedOut, code: executor.Exhausted, field: executor.FieldTimeout},
 		{name: "it does not stop", run: func(_ context.Context, _ executor.Job, s executor.Sink) (executor.Result, error) {
 			_ = emit(s, started)
 			time.Sleep(24 * time.Hour)

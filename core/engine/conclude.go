@@ -52,6 +52,9 @@ func (e *Engine) conclude(x *execution, s *sink, v verdict) executor.Result {
 	r.DisplaysDropped = max(0, r.DisplaysDropped) + s.displayed().dropped
 	boundFiles(&r)
 	e.clockPhases(x, v, &r)
+	if r.Status == executor.StatusTimedOut && r.Failure == nil { // a plugin may not say which clock it was
+		r.Failure = r.TimedOut(executor.FieldTimeout, x.limits)
+	}
 	if f := r.Failure; f != nil {
 		if f.Code = cmp.Or(f.Code, executor.Internal); f.Code == executor.Internal {
 			f.Message = "internal error"

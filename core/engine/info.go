@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -184,6 +185,9 @@ func (b *backend) ask(e *Engine, done chan struct{}) {
 		err = errDown(b.name, "it cannot describe itself")
 	}
 	info.Name = cmp.Or(info.Name, b.name)
+	if c := info.Capabilities; err == nil && e.now().defaultLimits.CPUTime > 0 && !c.CPUTime {
+		info.Warnings = append(slices.Clone(info.Warnings), "cpu_seconds is not enforced: the backend cannot bound the CPU time of programs")
+	}
 	b.mu.Lock()
 	restarted := err == nil && b.generation != 0 && info.Generation != b.generation
 	if err == nil {

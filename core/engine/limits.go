@@ -22,6 +22,7 @@ func limitRange(r config.LimitRange) (defaults, maxima executor.Limits) {
 	defaults = fillLimits(r.Default.Executor(), documented.Default.Executor())
 	maxima = fillLimits(r.Max.Executor(), documented.Max.Executor())
 	defaults.Timeout = min(defaults.Timeout, maxima.Timeout)
+	defaults.CPUTime = min(defaults.CPUTime, maxima.CPUTime)
 	defaults.MemoryBytes = min(defaults.MemoryBytes, maxima.MemoryBytes)
 	defaults.DiskBytes = min(defaults.DiskBytes, maxima.DiskBytes)
 	defaults.CPUShares = min(defaults.CPUShares, maxima.CPUShares)
@@ -37,6 +38,7 @@ func limitRange(r config.LimitRange) (defaults, maxima executor.Limits) {
 // fillLimits returns asked with its zero fields taken from defaults.
 func fillLimits(asked, defaults executor.Limits) executor.Limits {
 	asked.Timeout = cmp.Or(asked.Timeout, defaults.Timeout)
+	asked.CPUTime = cmp.Or(asked.CPUTime, defaults.CPUTime)
 	asked.MemoryBytes = cmp.Or(asked.MemoryBytes, defaults.MemoryBytes)
 	asked.DiskBytes = cmp.Or(asked.DiskBytes, defaults.DiskBytes)
 	asked.CPUShares = cmp.Or(asked.CPUShares, defaults.CPUShares)
@@ -54,6 +56,10 @@ func (e *Engine) resolveLimits(asked executor.Limits, p *executor.Problems) exec
 		resolved.Timeout = now.maxLimits.Timeout
 	} else {
 		within(p, "config.timeout_seconds", asked.Timeout.Seconds(), now.maxLimits.Timeout.Seconds(), seconds)
+	}
+	within(p, "config.cpu_seconds", asked.CPUTime.Seconds(), now.maxLimits.CPUTime.Seconds(), seconds)
+	if asked.Timeout == 0 && asked.CPUTime > 0 {
+		resolved.Timeout = e.timeFor(resolved)
 	}
 	within(p, "config.memory_mb", megabytes(asked.MemoryBytes), megabytes(now.maxLimits.MemoryBytes), number)
 	within(p, "config.disk_mb", megabytes(asked.DiskBytes), megabytes(now.maxLimits.DiskBytes), number)
@@ -73,6 +79,12 @@ func (e *Engine) resolveLimits(asked executor.Limits, p *executor.Problems) exec
 		within(p, "config.output_bytes", float64(asked.OutputBytes), float64(now.maxLimits.OutputBytes), number)
 	}
 	return resolved
+}
+
+// timeFor returns the default of l.Timeout that leaves the program time to use l.CPUTime.
+func (e *Engine) timeFor(l executor.Limits) time.Duration {
+	most := e.now().maxLimits.Timeout
+	return max(l.Timeout, executor.TimeoutPerCPU*min(l.CPUTime, most/executor.TimeoutPerCPU))
 }
 
 // within records a problem unless got is 0 (not asked for), or positive and at most limit. text formats both.

@@ -12,11 +12,14 @@ import (
 
 func TestADefaultAboveItsMaximumIsTheMaximum(t *testing.T) {
 	t.Parallel()
-	minimum := config.Limits{TimeoutSeconds: 1, MemoryMB: 2, DiskMB: 3, CPUShares: 4, PIDs: 5, OutputBytes: 6, KillGraceSeconds: 0.5}
+	minimum := config.Limits{TimeoutSeconds: 1, CPUSeconds: 2, MemoryMB: 2, DiskMB: 3, CPUShares: 4, PIDs: 5, OutputBytes: 6, KillGraceSeconds: 0.5}
 	want := executor.Limits{
 		Timeout: time.Second, MemoryBytes: 2 << 20, DiskBytes: 3 << 20, CPUShares: 4, PIDs: 5, OutputBytes: 6, KillGrace: 500 * time.Millisecond,
 	}
-	if defaults, maxima := limitRange(config.LimitRange{Max: minimum}); defaults != want || maxima != want {
+	defaults, maxima := limitRange(config.LimitRange{Max: minimum})
+	most := want
+	most.CPUTime = 2 * time.Second
+	if defaults != want || maxima != most {
 		t.Errorf("the defaults are %+v, the maxima %+v, want %+v", defaults, maxima, want)
 	}
 	unlimited := config.LimitRange{Default: config.Limits{OutputBytes: executor.Unlimited}}
@@ -40,6 +43,8 @@ func TestEveryLimitHasItsMaximum(t *testing.T) {
 		field  string
 	}{
 		{e, executor.Limits{}, ""},
+		{e, executor.Limits{CPUTime: 86400 * time.Second}, ""},
+		{e, executor.Limits{CPUTime: 86401 * time.Second}, "config.cpu_seconds"},
 		{e, executor.Limits{Timeout: executor.TimeoutMaximum}, ""},
 		{e, executor.Limits{Timeout: 86400 * time.Second}, ""},
 		{e, executor.Limits{Timeout: 86401 * time.Second}, "config.timeout_seconds"},
@@ -72,6 +77,24 @@ func TestEveryLimitHasItsMaximum(t *testing.T) {
 		}
 		if got != test.field || len(p) > 1 {
 			t.Errorf("%+v: problems %s, want one with %q", test.asked, fmt.Sprint(p), test.field)
+		}
+	}
+}
+
+// A limit of CPU time alone leaves a program the time to reach it.
+func TestTheDefaultOfTheTimeoutGrowsWithTheCPUTime(t *testing.T) {
+	t.Parallel()
+	e, limits := &Engine{}, &settings{}
+	limits.defaultLimits, limits.maxLimits = limitRange(config.LimitRange{Max: config.Limits{TimeoutSeconds: 5000}})
+	e.settings.Store(limits)
+	const s = time.Second
+	for asked, want := range map[executor.Limits]time.Duration{
+		{CPUTime: 2 * s}: 300 * s, {CPUTime: 40 * s}: 400 * s, {CPUTime: 4000 * s}: 5000 * s, {CPUTime: 40 * s, Timeout: s}: s,
+	} {
+		var none executor.Problems
+		inSession := e.limitsInSession(executor.Limits{Timeout: 300 * s}, asked, e.resolveLimits(asked, &none))
+		if got := e.resolveLimits(asked, &none); got.Timeout != want || inSession.Timeout != want || inSession.CPUTime != asked.CPUTime {
+			t.Errorf("%+v: %s, in a session %+v, want %s", asked, got.Timeout, inSession, want)
 		}
 	}
 }

@@ -211,7 +211,7 @@ func (e *Engine) rejoin(x *execution, rec executor.Record) (reason string) {
 	}
 	x.session, x.turn, reason = e.sessions.Rejoin(rec.Spec.Session, x, rec.Status == executor.StatusRunning)
 	if x.session != nil {
-		x.limits = limitsInSession(x.session.Limits, rec.Spec.Limits, x.limits)
+		x.limits = e.limitsInSession(x.session.Limits, rec.Spec.Limits, x.limits)
 	}
 	return reason
 }

@@ -104,7 +104,7 @@ func (e *Engine) checkRunInSession(ctx context.Context, req *request) error {
 		b.Join()
 		req.on, req.leave = b, b.Leave
 	}
-	req.limits = limitsInSession(s.Limits, req.spec.Limits, asked)
+	req.limits = e.limitsInSession(s.Limits, req.spec.Limits, asked)
 	if req.info, err = e.info(ctx, req.on); err != nil {
 		return err
 	}
@@ -113,7 +113,11 @@ func (e *Engine) checkRunInSession(ctx context.Context, req *request) error {
 }
 
 // limitsInSession returns l, the limits of a Session, with those in their place that the Execution itself asks for.
-func limitsInSession(l, asked, resolved executor.Limits) executor.Limits {
+func (e *Engine) limitsInSession(l, asked, resolved executor.Limits) executor.Limits {
+	if asked.CPUTime != 0 {
+		l.CPUTime = resolved.CPUTime
+		l.Timeout = e.timeFor(l)
+	}
 	if asked.Timeout != 0 {
 		l.Timeout = resolved.Timeout
 	}

@@ -100,11 +100,12 @@ type Capabilities struct {
 	// NetworkOff: the program can be kept from every network; NetworkOn: it can be given one.
 	NetworkOff bool `json:"network_off"`
 	NetworkOn  bool `json:"network_on"`
-	// Memory, Disk, CPU and PIDs: that field of Limits is enforced.
-	Memory bool `json:"memory"`
-	Disk   bool `json:"disk"`
-	CPU    bool `json:"cpu"`
-	PIDs   bool `json:"pids"`
+	// Memory, Disk, CPU, PIDs and CPUTime: that field of Limits is enforced. CPU is CPUShares.
+	Memory  bool `json:"memory"`
+	Disk    bool `json:"disk"`
+	CPU     bool `json:"cpu"`
+	PIDs    bool `json:"pids"`
+	CPUTime bool `json:"cpu_time"`
 	// Commands: Spec.Command runs.
 	Commands bool `json:"commands"`
 	// Requirements: Spec.Requirements are installed.

@@ -32,6 +32,7 @@ func (c Capabilities) Unsupported(s Spec) []string {
 		{"config.memory_mb", s.Limits.MemoryBytes != 0, c.Memory},
 		{"config.disk_mb", s.Limits.DiskBytes != 0, c.Disk},
 		{"config.cpu_shares", s.Limits.CPUShares != 0, c.CPU},
+		{"config.cpu_seconds", s.Limits.CPUTime != 0, c.CPUTime},
 		{"config.pids", s.Limits.PIDs != 0, c.PIDs},
 	} {
 		if f.asked && !f.can {

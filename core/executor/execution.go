@@ -20,7 +20,7 @@ const (
 	StatusSucceeded Status = "succeeded"
 	// StatusFailed: another exit code, a signal of its own, or a failed preparation (Result.Failure says which phase).
 	StatusFailed Status = "failed"
-	// StatusTimedOut: Limits.Timeout ended it.
+	// StatusTimedOut: Limits.Timeout or Limits.CPUTime ended it. Result.Failure.Field says which.
 	StatusTimedOut Status = "timed_out"
 	// StatusOutOfMemory: Limits.MemoryBytes ended it.
 	StatusOutOfMemory Status = "out_of_memory"

@@ -16,7 +16,7 @@ const (
 )
 
 // Failure says why a program was not started, which limit it exceeded, or why its Artifacts are not whole. It is data, not an error: it is
-// in a Result with Status failed, out_of_memory, lost or killed.
+// in a Result with Status failed, timed_out, out_of_memory, lost or killed.
 type Failure struct {
 	// Code: invalid (bad tar, bad requirement, an argv that cannot be executed), not_found (an argv that does not exist),
 	// unavailable (lost), exhausted (a limit or a bound), internal.
@@ -64,8 +64,8 @@ type Result struct {
 	ExitCode *int `json:"exit_code,omitempty"`
 	// Signal is the name of the signal that ended the program ("SIGKILL"); empty if none did.
 	Signal string `json:"signal,omitzero"`
-	// Failure is set when the user's input was at fault, when the program reached its limit of memory or disk, or when the Execution
-	// was lost. It is nil when the program just ended.
+	// Failure is set when the user's input was at fault, when the program reached its limit of time, memory or disk, or when the
+	// Execution was lost. It is nil when the program just ended.
 	Failure *Failure `json:"failure,omitempty"`
 	// Wall is the time from Started to the program's end.
 	Wall time.Duration `json:"wall"`
@@ -109,11 +109,11 @@ type Result struct {
 	FilesOmitted int64 `json:"files_omitted,omitzero"`
 }
 
-// HitLimit returns the Failure of a program that ran and ended because its memory or its disk was full; Field names the limit. It returns nil
-// for every other program.
+// HitLimit returns the Failure of a program that ran and ended because its time was over or its memory or disk was full; Field names the
+// limit. It returns nil for every other program.
 func (r Result) HitLimit() *Failure {
 	f := r.Failure
-	ran := (r.Status == StatusFailed || r.Status == StatusOutOfMemory) && (r.ExitCode != nil || r.Signal != "")
+	ran := r.Status == StatusTimedOut || (r.Status == StatusFailed || r.Status == StatusOutOfMemory) && (r.ExitCode != nil || r.Signal != "")
 	if !ran || f == nil || f.Code != Exhausted || f.Phase != PhaseRun {
 		return nil
 	}

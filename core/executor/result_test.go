@@ -22,6 +22,7 @@ func TestHitLimit(t *testing.T) {
 		"a program that was ended":      {executor.Result{Status: executor.StatusOutOfMemory, Signal: "SIGKILL", Failure: &full}, true},
 		"a program that succeeded":      {executor.Result{Status: executor.StatusSucceeded, ExitCode: &zero, Failure: &full}, false},
 		"no program":                    {executor.Result{Status: executor.StatusFailed, Failure: &full}, false},
+		"a program that took too long":  {executor.Result{Status: executor.StatusTimedOut, Failure: &full}, true},
 		"no failure":                    {executor.Result{Status: executor.StatusFailed, ExitCode: &one}, false},
 		"a lost program":                {executor.Result{Status: executor.StatusLost, Signal: "SIGKILL", Failure: &full}, false},
 		"a bound of what was collected": {executor.Result{Status: executor.StatusFailed, ExitCode: &one, Failure: &late}, false},

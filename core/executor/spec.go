@@ -44,11 +44,20 @@ const TimeoutMaximum time.Duration = -1
 // Unlimited as Limits.OutputBytes keeps all output. It is valid only where the Engine's maximum is Unlimited, too (embedded run).
 const Unlimited int64 = -1
 
+// TimeoutPerCPU times Limits.CPUTime is the least default of Limits.Timeout, within the maximum. A program whose processor is busy with others
+// then reaches the limit of CPU time first.
+const TimeoutPerCPU = 10
+
 // Limits bound one Execution. In a Spec a zero field is not asked for, and the Engine sets its default. In a Job every field is resolved. A
 // limit that was asked for and that the backend cannot enforce is refused with Unimplemented.
 type Limits struct {
 	// Timeout is wall time from Started. Queueing and preparation have clocks of their own. Default 300 s, maximum 86,400 s.
 	Timeout time.Duration `json:"timeout,omitzero"`
+	// CPUTime bounds the user and system time of all processes of the program together, also of those that have ended. PreCommands do
+	// not count. It is exact: a program that has used more has timed out, also if it ended before anything stopped it. By default there
+	// is no such bound; maximum 86,400 s. With it the default of Timeout is at least TimeoutPerCPU times as long. In a Session it is for
+	// each Execution.
+	CPUTime time.Duration `json:"cpu_time,omitzero"`
 	// MemoryBytes bounds the resident memory of all processes of the program together, without the files that DiskBytes counts.
 	// Default 1 GiB, maximum 64 GiB.
 	MemoryBytes int64 `json:"memory_bytes,omitzero"`
@@ -112,7 +121,7 @@ type Spec struct {
 	// Network mode.
 	Network Network `json:"network,omitzero"`
 	// Session is the id of the Session to run in ("ctx-…"). If it is empty, the Execution has a Sandbox of its own. In a Session only
-	// Code or Command, Args (of a Command), Outputs, OutputsChanged, FilesChanged, Limits.{Timeout, OutputBytes, KillGrace}, Durable,
+	// Code or Command, Args (of a Command), Outputs, OutputsChanged, FilesChanged, Limits.{Timeout, CPUTime, OutputBytes, KillGrace}, Durable,
 	// IdempotencyKey and SampleInterval may be set; the Session has the rest.
 	Session string `json:"session,omitzero"`
 	// Backend names the backend. Default: the configured one.
@@ -141,7 +150,7 @@ type SpecField struct {
 }
 
 // Fields returns all fields of s, in the order in which errors name them.
-func (s Spec) Fields() [30]SpecField {
+func (s Spec) Fields() [31]SpecField {
 	return [...]SpecField{
 		{"language", s.Language != "", true, false},
 		{"code", s.Code != "", false, true},
@@ -171,6 +180,7 @@ func (s Spec) Fields() [30]SpecField {
 		{"config.cpu_shares", s.Limits.CPUShares != 0, true, false},
 		{"config.pids", s.Limits.PIDs != 0, true, false},
 		{"config.timeout_seconds", s.Limits.Timeout != 0, true, true},
+		{"config.cpu_seconds", s.Limits.CPUTime != 0, true, true},
 		{"config.output_bytes", s.Limits.OutputBytes != 0, true, true},
 		{"config.kill_grace_seconds", s.Limits.KillGrace != 0, true, true},
 	}

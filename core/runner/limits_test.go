@@ -234,6 +234,33 @@ func TestMemorySamplesAndCPUTime(t *testing.T) {
 	}
 }
 
+func TestTheCPUTimeOfAllProcessesIsBounded(t *testing.T) {
+	const burns = "import os, signal, time\ndef burn(s):\n    while time.process_time() < s: pass\n"
+	cfg := testConfig(t)
+	bare := cfg
+	bare.Cgroups = nil
+	plain := bare
+	plain.Tmpfs, plain.Box = false, false
+	for name, cfg := range map[string]Config{"control group": cfg, "a box": bare, "nothing": plain} {
+		t.Run(name, func(t *testing.T) {
+			r := startRunner(t, cfg)
+			for what, code := range map[string]string{
+				"children": "while True:\n    if os.fork() == 0:\n        burn(0.02)\n        os._exit(0)\n    os.wait()\n",
+				"orphans":  "while True:\n    r, w = os.pipe()\n    if os.fork() == 0:\n        os.fork() or burn(0.02)\n        os._exit(0)\n    os.close(w)\n    os.wait(), os.read(r, 1), os.close(r)\n",
+				"unwaited": "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\nwhile True:\n    r, w = os.pipe()\n    if os.fork() == 0:\n        burn(0.1)\n        os._exit(0)\n    os.close(w)\n    os.read(r, 1), os.close(r)\n",
+			} {
+				start := python(burns + code)
+				start.Fork, start.Limits.CPUTime, start.Limits.Timeout = "owner", 300*time.Millisecond, awaittest.Forever
+				res, rec := r.run(t, start, RunInput{})
+				f := res.HitLimit()
+				if res.Status != executor.StatusTimedOut || f == nil || f.Field != executor.FieldCPUTime || res.CPU < start.Limits.CPUTime {
+					t.Errorf("%s: %s, %+v, %s of CPU time, %s", what, describe(res), f, res.CPU, rec.stderr())
+				}
+			}
+		})
+	}
+}
+
 func TestAForkBombIsContained(t *testing.T) {
 	code := `
 import os, time

@@ -66,7 +66,7 @@ func New(o Options) (*Backend, error) {
 	return b, nil
 }
 
-var capabilities = executor.Capabilities{Isolation: executor.IsolationNone, NetworkOn: true, Scripts: true}
+var capabilities = executor.Capabilities{Isolation: executor.IsolationNone, NetworkOn: true, Scripts: true, CPUTime: true}
 
 // Info implements executor.Backend.
 func (b *Backend) Info(context.Context) (executor.Info, error) {
@@ -74,7 +74,7 @@ func (b *Backend) Info(context.Context) (executor.Info, error) {
 		Name: Name, Type: Name, Version: b.options.Version, Healthy: true,
 		Capabilities: capabilities,
 		Warnings: []string{
-			"allowed scripts run with the rights of the server: no memory, disk, CPU or process limit and no isolation",
+			"allowed scripts run with the rights of the server: no limit of memory, disk, cpu_shares or processes and no isolation",
 		},
 		Details: map[string]string{
 			"allowed": fmt.Sprint(len(b.policy.Allowed)), "root": b.policy.Root, "log_dir": b.policy.LogDir, "pid": fmt.Sprint(os.Getpid()),

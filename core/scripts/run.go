@@ -98,7 +98,7 @@ func (b *Backend) plan(job executor.Job) (plan, error) {
 	if p.env, err = b.policy.environment(s.Env); err != nil {
 		return plan{}, err
 	}
-	p.limits = executor.Limits{Timeout: job.Limits.Timeout, KillGrace: job.Limits.KillGrace, OutputBytes: b.policy.MaxOutputBytes}
+	p.limits = executor.Limits{Timeout: job.Limits.Timeout, CPUTime: job.Limits.CPUTime, KillGrace: job.Limits.KillGrace, OutputBytes: b.policy.MaxOutputBytes}
 	if s.Limits.Timeout == 0 {
 		p.limits.Timeout = min(b.policy.Timeout(), job.Limits.Timeout)
 	}

@@ -61,12 +61,13 @@ type LimitRange struct {
 // settled returns l with the documented defaults and maxima in place of zero fields.
 func (l LimitRange) settled() LimitRange {
 	fill(&l.Default, executor.Limits{Timeout: 300 * time.Second, MemoryBytes: 1 << 30, DiskBytes: 2 << 30, CPUShares: 1024, PIDs: 256, OutputBytes: 64 << 20, KillGrace: time.Second})
-	fill(&l.Max, executor.Limits{Timeout: 86400 * time.Second, MemoryBytes: 64 << 30, DiskBytes: 64 << 30, CPUShares: 262144, PIDs: 4096, OutputBytes: 1 << 30, KillGrace: time.Minute})
+	fill(&l.Max, executor.Limits{Timeout: 86400 * time.Second, CPUTime: 86400 * time.Second, MemoryBytes: 64 << 30, DiskBytes: 64 << 30, CPUShares: 262144, PIDs: 4096, OutputBytes: 1 << 30, KillGrace: time.Minute})
 	return l
 }
 
 func fill(l *executor.Limits, from executor.Limits) {
 	l.Timeout = cmp.Or(l.Timeout, from.Timeout)
+	l.CPUTime = cmp.Or(l.CPUTime, from.CPUTime)
 	l.MemoryBytes = cmp.Or(l.MemoryBytes, from.MemoryBytes)
 	l.DiskBytes = cmp.Or(l.DiskBytes, from.DiskBytes)
 	l.CPUShares = cmp.Or(l.CPUShares, from.CPUShares)

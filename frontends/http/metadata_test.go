@@ -95,8 +95,8 @@ func TestBadMetadataNamesEveryField(t *testing.T) {
 		{"metadata that is null", `null`, []string{"metadata"}},
 		{"fractions of megabytes", `{"config":{"memory_mb":1.5,"disk_mb":0.1}}`, []string{"config.memory_mb", "config.disk_mb"}},
 		{"a negative timeout", `{"config":{"timeout_seconds":-1}}`, []string{"config.timeout_seconds"}},
-		{"zero limits", `{"config":{"memory_mb":0,"disk_mb":0,"cpu_shares":0,"pids":0,"output_bytes":0,"kill_grace_seconds":0}}`,
-			[]string{"config.memory_mb", "config.disk_mb", "config.cpu_shares", "config.pids", "config.output_bytes", "config.kill_grace_seconds"}},
+		{"zero limits", `{"config":{"cpu_seconds":0,"memory_mb":0,"disk_mb":0,"cpu_shares":0,"pids":0,"output_bytes":0,"kill_grace_seconds":0}}`,
+			[]string{"config.cpu_seconds", "config.memory_mb", "config.disk_mb", "config.cpu_shares", "config.pids", "config.output_bytes", "config.kill_grace_seconds"}},
 		{"numbers beyond every bound", `{"config":{"memory_mb":9223372036854775807,"disk_mb":1e300,"timeout_seconds":1e999,"kill_grace_seconds":1e18,"pids":1e30}}`,
 			[]string{"config.memory_mb", "config.disk_mb", "config.timeout_seconds", "config.kill_grace_seconds", "config.pids"}},
 		{"unknown words", `{"language":"perl","interpreter":"mine"}`, []string{"language", "interpreter"}},
@@ -215,7 +215,7 @@ func FuzzMetadata(f *testing.F) {
 			return
 		}
 		l := s.spec.Limits
-		if l.Timeout < executor.TimeoutMaximum || l.MemoryBytes < 0 || l.DiskBytes < 0 || l.CPUShares < 0 || l.PIDs < 0 || l.OutputBytes < 0 || l.KillGrace < 0 {
+		if l.Timeout < executor.TimeoutMaximum || l.CPUTime < 0 || l.MemoryBytes < 0 || l.DiskBytes < 0 || l.CPUShares < 0 || l.PIDs < 0 || l.OutputBytes < 0 || l.KillGrace < 0 {
 			t.Fatalf("%q: %+v", raw, l)
 		}
 		for _, file := range s.files {

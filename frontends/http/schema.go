@@ -124,7 +124,7 @@ func (l LimitRange) maxima() map[string]float64 { return named(l.Max) }
 func named(l executor.Limits) map[string]float64 {
 	const mb = 1 << 20
 	return map[string]float64{
-		"timeout_seconds": l.Timeout.Seconds(), "memory_mb": float64(l.MemoryBytes / mb), "disk_mb": float64(l.DiskBytes / mb),
+		"timeout_seconds": l.Timeout.Seconds(), "cpu_seconds": l.CPUTime.Seconds(), "memory_mb": float64(l.MemoryBytes / mb), "disk_mb": float64(l.DiskBytes / mb),
 		"cpu_shares": float64(l.CPUShares), "pids": float64(l.PIDs), "output_bytes": float64(l.OutputBytes), "kill_grace_seconds": l.KillGrace.Seconds(),
 	}
 }
@@ -134,6 +134,9 @@ func (l LimitRange) show(limits map[string]*huma.Schema) {
 	maxima := l.maxima()
 	for name, byDefault := range named(l.Default) {
 		limits[name].Default, limits[name].Maximum = byDefault, nil
+		if byDefault == 0 { // none
+			limits[name].Default = nil
+		}
 		if max := maxima[name]; max > 0 {
 			limits[name].Maximum = &max
 		}

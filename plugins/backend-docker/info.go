@@ -30,6 +30,7 @@ func promises(d daemonInfo, c Config) executor.Capabilities {
 		Disk:              true,
 		CPU:               d.CPUShares && !programs.noGroups,
 		PIDs:              d.PidsLimit,
+		CPUTime:           true,
 		Commands:          true,
 		Requirements:      !preparations.noNetwork,
 		Images:            true,

@@ -29,6 +29,7 @@ func promises(m mechanisms, groups sandbox.Cgroups, c Config) executor.Capabilit
 		CPU:        groups.Enforces("cpu"),
 		// A resource limit counts the processes of a uid without a control group.
 		PIDs:              groups.Enforces("pids") || m.Setuid,
+		CPUTime:           true,
 		Commands:          true,
 		Requirements:      true,
 		PreCommands:       true, // as the program's user: see precommands.go

@@ -35,7 +35,7 @@ type Case struct {
 type Expect struct {
 	ExitCode     int64   `json:"exit_code,omitzero" minimum:"0" maximum:"255" doc:"Exit code. Default: 0."`
 	Stdout       *string `json:"stdout,omitempty" doc:"Standard output, as text. Default: any."`
-	Compare      string  `json:"compare,omitzero" enum:"exact,lines,float" doc:"exact: byte for byte (default). lines: without the white space at the end of each line and without empty lines at the end. float: word by word, and two numbers may differ by a tolerance."`
+	Compare      string  `json:"compare,omitzero" enum:"exact,lines,float" doc:"lines (default): without the white space at the end of each line and without empty lines at the end. exact: byte for byte. float: word by word, and two numbers may differ by a tolerance."`
 	ToleranceAbs float64 `json:"tolerance_abs,omitzero" minimum:"0" maximum:"1e308" doc:"Largest difference of two numbers. With compare float only."`
 	ToleranceRel float64 `json:"tolerance_rel,omitzero" minimum:"0" maximum:"1e308" doc:"Largest difference of two numbers, as a part of the expected one. One of both tolerances is enough. With compare float only."`
 }
@@ -58,7 +58,7 @@ type CaseResult struct {
 	Index   int64      `json:"index" doc:"Number of the case in cases, from 0."`
 	ID      string     `json:"id" nullable:"true" doc:"Name of the case."`
 	Verdict string     `json:"verdict" enum:"passed,wrong_output,failed,timed_out,out_of_memory,killed,lost,skipped,refused" doc:"wrong_output: the exit code is right, stdout is not. failed: another exit code, a signal, or no start. skipped: not run, because another case has not passed. refused: an error of the server, in error. The others: the status of the execution."`
-	Detail  string     `json:"detail" nullable:"true" doc:"Why the case has not passed."`
+	Detail  string     `json:"detail" nullable:"true" doc:"Why the case has not passed: the limit, the exit code with the last line of stderr, or the first line of stdout that differs with what was expected in it. Long lines are cut, and a mark … says so."`
 	Failure *Failure   `json:"error" nullable:"true" doc:"Why the case was refused. null otherwise."`
 	Result  *Execution `json:"result" doc:"The Result. null if the case did not run."`
 }

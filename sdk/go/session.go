@@ -33,7 +33,7 @@ type SessionSpec struct {
 	RequirementsTxt    string            `json:"requirements_txt,omitzero" doc:"Requirements in the form of a requirements.txt."`
 	PreCommands        []string          `json:"pre_commands,omitempty" pattern:"^[^\\x00]*$" doc:"Shell commands that prepare the image."`
 	Env                map[string]string `json:"env,omitempty" doc:"Environment variables of the interpreter, added to its own (PATH, HOME, TMPDIR, LANG, PYTHONUNBUFFERED). An empty PYTHONUNBUFFERED removes that variable."`
-	Config             Config            `json:"config,omitzero" doc:"Limits. A limit that is not given is the server's default. A limit above the server's maximum is 422. timeout_seconds, output_bytes and kill_grace_seconds are the defaults of the executions."`
+	Config             Config            `json:"config,omitzero" doc:"Limits. A limit that is not given is the server's default. A limit above the server's maximum is 422. timeout_seconds, cpu_seconds, output_bytes and kill_grace_seconds are the defaults of the executions."`
 	Backend            string            `json:"backend,omitzero" pattern:"^[^\\x00]*$" doc:"Name of the backend. Default: the server's."`
 	IdleTimeoutSeconds float64           `json:"idle_timeout_seconds,omitzero" exclusiveMinimum:"0" maximum:"4294967296" doc:"The server closes the session when it is not used for this time. Default and maximum: the server's."`
 	MaxLifeSeconds     float64           `json:"max_life_seconds,omitzero" exclusiveMinimum:"0" maximum:"4294967296" doc:"The server closes the session at this age. Default and maximum: the server's."`
@@ -80,6 +80,7 @@ func (s Session) MarshalJSON() ([]byte, error) { return encode(s, true) }
 // Limits are the limits of a Session. MB are 2^20 bytes.
 type Limits struct {
 	TimeoutSeconds   float64 `json:"timeout_seconds"`
+	CPUSeconds       float64 `json:"cpu_seconds" doc:"0: no limit."`
 	MemoryMB         float64 `json:"memory_mb"`
 	DiskMB           float64 `json:"disk_mb"`
 	CPUShares        int64   `json:"cpu_shares"`

@@ -39,6 +39,7 @@ type Spec struct {
 // own defaults and maxima are in its API description.
 type Config struct {
 	TimeoutSeconds   *float64 `json:"timeout_seconds,omitempty" minimum:"0" maximum:"4294967296" doc:"Wall time from the start of the program. Queueing and installing do not count. 0: the server's maximum."`
+	CPUSeconds       float64  `json:"cpu_seconds,omitzero" exclusiveMinimum:"0" maximum:"4294967296" doc:"CPU time, user and system, of all processes of the program together, also of those that have ended. A program that has used more has timed out, also if it ended by itself. Default: the server's, else no limit but timeout_seconds. The default of timeout_seconds is then at least 10 times as long."`
 	NetworkDisabled  *bool    `json:"network_disabled,omitempty" default:"true" doc:"true: no network but the program's own loopback, or 501. false: a network. Default: off where the backend can enforce it."`
 	MemoryMB         int64    `json:"memory_mb,omitzero" minimum:"1" maximum:"4398046511104" doc:"Memory of all processes of the program together, in MB of 2^20 bytes."`
 	DiskMB           int64    `json:"disk_mb,omitzero" minimum:"1" maximum:"4398046511104" doc:"Size of the work folder, uploaded files included, in MB of 2^20 bytes."`

@@ -69,7 +69,7 @@ func printBackends(g *global, infos []executor.Info) error {
 // enforced lists the enforced limits other than timeout and output.
 func enforced(c executor.Capabilities) string {
 	var words []string
-	for name, on := range map[string]bool{"network off": c.NetworkOff, "memory": c.Memory, "disk": c.Disk, "cpu": c.CPU, "pids": c.PIDs} {
+	for name, on := range map[string]bool{"network off": c.NetworkOff, "memory": c.Memory, "disk": c.Disk, "cpu": c.CPU, "pids": c.PIDs, "cpu seconds": c.CPUTime} {
 		if on {
 			words = append(words, name)
 		}

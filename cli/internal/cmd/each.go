@@ -146,6 +146,7 @@ func (o *runOptions) executeEach(d *target, spec executor.Spec, in *input.Input,
 	}
 	var summary pyexec.BatchSummary
 	var err error
+	o.table = newEachTable(o.g.Out, o.cases)
 	if svc, ok := d.Service.(*remote.Service); ok {
 		summary, err = svc.RunBatch(d.ctx, asked, executor.Input{Workspace: in.Workspace, Stdin: stdin}, o.printCase)
 	} else {
@@ -162,7 +163,7 @@ func (o *runOptions) executeEach(d *target, spec executor.Spec, in *input.Input,
 	if o.g.json {
 		err = json.NewEncoder(o.g.Out).Encode(map[string]any{"summary": summary})
 	} else {
-		o.g.note("%d of %d cases passed in %.1f s", summary.Passed, summary.Cases, summary.DurationSeconds)
+		err = o.table.total(summary)
 	}
 	if err == nil && summary.Passed < summary.Cases {
 		err = &exit.Error{Status: exit.Negative}
@@ -204,12 +205,7 @@ func (o *runOptions) printCase(c pyexec.CaseResult) error {
 	if o.g.json {
 		return json.NewEncoder(o.g.Out).Encode(c)
 	}
-	name := c.ID
-	if name == "" {
-		name = "-"
-	}
-	_, err := fmt.Fprintf(o.g.Out, "%5d  %-13s  %s  %s\n", c.Index, c.Verdict, name, c.Detail)
-	return err
+	return o.table.add(c)
 }
 
 // eachWatcher collects what one case of an embedded batch prints. Only --json shows it.

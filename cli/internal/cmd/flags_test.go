@@ -38,8 +38,8 @@ func TestFlagsBecomeASpec(t *testing.T) {
 		want executor.Spec
 	}{
 		{"nothing is sent that was not set", []string{"run", "x.py"}, executor.Spec{}},
-		{"every limit", []string{"run", "--timeout", "7200", "--memory", "16384", "--disk", "5", "--cpu", "512"},
-			executor.Spec{Limits: executor.Limits{Timeout: 2 * time.Hour, MemoryBytes: 16 << 30, DiskBytes: 5 << 20, CPUShares: 512}}},
+		{"every limit", []string{"run", "--timeout", "7200", "--cpu-seconds", "1.5", "--memory", "16384", "--disk", "5", "--cpu", "512"},
+			executor.Spec{Limits: executor.Limits{Timeout: 2 * time.Hour, CPUTime: 1500 * time.Millisecond, MemoryBytes: 16 << 30, DiskBytes: 5 << 20, CPUShares: 512}}},
 		{"the longest timeout", []string{"run", "--timeout", "0"}, executor.Spec{Limits: executor.Limits{Timeout: executor.TimeoutMaximum}}},
 		{"half a second", []string{"run", "--timeout=0.5"}, executor.Spec{Limits: executor.Limits{Timeout: time.Second / 2}}},
 		{"network", []string{"run", "--network"}, executor.Spec{Network: executor.NetworkOn}},
@@ -70,6 +70,8 @@ func TestFlagsThatAreRefused(t *testing.T) {
 	for want, args := range map[string][]string{
 		"--timeout: must be >= 0 seconds (got -1)":        {"run", "--timeout", "-1"},
 		"--timeout: must be":                              {"run", "--timeout", "NaN"},
+		"--cpu-seconds: must be > 0 seconds (got 0)":      {"run", "--cpu-seconds", "0"},
+		"--cpu-seconds: must be > 0 seconds (got NaN)":    {"run", "--cpu-seconds", "NaN"},
 		"--memory: must be > 0 (got 0)":                   {"run", "--memory", "0"},
 		"--disk: must be > 0":                             {"run", "--disk", "-5"},
 		"--cpu: must be > 0":                              {"run", "--cpu", "0"},

@@ -98,17 +98,22 @@ func (f *follower) display(d executor.Display) error {
 func (f *follower) report(r executor.Result) {
 	if limit := r.HitLimit(); limit != nil {
 		what, flag := "out of memory", "--memory"
-		if limit.Field == "config.disk_mb" {
+		switch limit.Field {
+		case "config.disk_mb":
 			what, flag = "disk full", "--disk"
+		case executor.FieldTimeout:
+			what, flag = "timed out", "--timeout"
+		case executor.FieldCPUTime:
+			what, flag = "timed out", "--cpu-seconds"
 		}
-		f.g.note("%s: %s (raise %s)", what, clean(limit.Message), flag)
+		f.g.note("%s: %s (%s)", what, clean(limit.Message), flag)
 	} else if r.Failure != nil {
 		// This is an error, so --quiet does not hide it.
 		fmt.Fprintf(f.g.Err, "python-executor: %s: %s\n", r.Failure.Phase, clean(r.Failure.Message))
 	} else {
 		switch r.Status {
-		case executor.StatusTimedOut:
-			f.g.note("timed out: it ran for %.3g s, including its time to stop (raise --timeout)", r.Wall.Seconds())
+		case executor.StatusTimedOut: // of an older server
+			f.g.note("timed out (raise --timeout)")
 		case executor.StatusOutOfMemory:
 			f.g.note("out of memory (raise --memory)")
 		case executor.StatusKilled:

@@ -18,19 +18,20 @@ type global struct {
 	IO
 	bundle app.Bundle
 
-	server  string
-	token   string
-	config  string
-	timeout float64
-	memory  megabytes
-	disk    megabytes
-	cpu     int64
-	network bool
-	image   string
-	async   bool
-	quiet   bool
-	verbose bool
-	json    bool
+	server     string
+	token      string
+	config     string
+	timeout    float64
+	cpuSeconds float64
+	memory     megabytes
+	disk       megabytes
+	cpu        int64
+	network    bool
+	image      string
+	async      bool
+	quiet      bool
+	verbose    bool
+	json       bool
 
 	flags *pflag.FlagSet
 
@@ -132,6 +133,7 @@ func (g *global) register(f *pflag.FlagSet) {
 	f.StringVar(&g.token, "token", "", "bearer token for the server (env: PYEXEC_TOKEN, which other users cannot see)")
 	f.StringVar(&g.config, "config", "", "configuration `FILE` of the engine (env: PYEXEC_CONFIG)")
 	f.Float64Var(&g.timeout, "timeout", 0, "timeout of `N` seconds; 0 = the maximum")
+	f.Float64Var(&g.cpuSeconds, "cpu-seconds", 0, "limit of CPU time of `N` seconds, of all processes together")
 	f.Var(&g.memory, "memory", "memory limit of `N` MB, or with a unit: 128M, 2G")
 	f.Var(&g.disk, "disk", "disk limit of `N` MB, or with a unit: 128M, 2G")
 	f.Int64Var(&g.cpu, "cpu", 0, "`N` CPU shares (1024 = one share)")

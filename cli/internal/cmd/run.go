@@ -27,6 +27,7 @@ type runOptions struct {
 	// each is the file of the cases to run the program for, cases what it says; empty: the program runs once.
 	each        string
 	cases       []pyexec.Case
+	table       *eachTable // of the cases that have ended
 	parallel    int64
 	stopAtFirst bool
 }
@@ -44,6 +45,14 @@ The entrypoint is --entrypoint, else main.py, else __main__.py, else the first .
 its name is shown. Requirements are --requirements, else the entrypoint's PEP 723 block, else requirements.txt, else uv.lock,
 else pyproject.toml. Arguments of the program follow --.`
 
+const eachHelp = `--each FILE runs the program once for each case, and prints a table of verdicts. A case is an object with any of these:
+
+  {"id": "small", "args": ["-v"], "env": {"A": "1"}, "stdin": "1 2\\n", "expect": {"stdout": "3", "exit_code": 0, "compare": "lines"}}
+
+Without expect a case passes with exit code 0. compare is lines (the default: blanks at the ends of lines and the last end of line do
+not count), exact, or float (numbers may differ by tolerance_abs or tolerance_rel). Cases share the processors, so bound the time of a
+case by --cpu-seconds. The exit status is 1 if a case has not passed.`
+
 func newRun(g *global, runF func(context.Context, *runOptions) error) *cobra.Command {
 	o := &runOptions{g: g}
 	cmd := &cobra.Command{
@@ -52,8 +61,10 @@ func newRun(g *global, runF func(context.Context, *runOptions) error) *cobra.Com
 		Long:  "Execute a program, show its output while it runs, and end with its exit code.\n\n" + inputHelp,
 		Example: `  cat hello.py | python-executor run
   python-executor run ./project/ --entrypoint train.py --timeout 7200 --memory 16384 --network
-  python-executor run --file main.py --file requirements.txt --file data/config.yaml -- --epochs 3`,
+  python-executor run --file main.py --file requirements.txt --file data/config.yaml -- --epochs 3
+  python-executor run answer.py --each cases.json --cpu-seconds 2 --memory 256`,
 	}
+	cmd.Long += "\n\n" + eachHelp
 	cmd.Flags().StringVar(&o.each, "each", "", "run the program for each case in `FILE` (JSON array or NDJSON; - = standard input), and judge them")
 	cmd.Flags().Int64Var(&o.parallel, "parallel", batch.DefaultParallel, "with --each: cases that run at once, at most 64")
 	cmd.Flags().BoolVar(&o.stopAtFirst, "stop-at-first-failure", false, "with --each: end with the first case that has not passed")

@@ -155,7 +155,7 @@ func (o *sessionRunOptions) spec() (executor.Spec, error) {
 	if err != nil {
 		return s, err
 	}
-	s.Limits.Timeout = limits.Timeout
+	s.Limits.Timeout, s.Limits.CPUTime = limits.Timeout, limits.CPUTime
 	if o.file == "" {
 		return s, nil
 	}

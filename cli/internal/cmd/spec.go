@@ -139,6 +139,12 @@ func (g *global) limits() (executor.Limits, error) {
 			return l, fmt.Errorf("--timeout: must be >= 0 seconds (got %v)", g.timeout)
 		}
 	}
+	if g.given("cpu-seconds") {
+		if !(g.cpuSeconds > 0) { // NaN is wrong, too
+			return l, fmt.Errorf("--cpu-seconds: must be > 0 seconds (got %v)", g.cpuSeconds)
+		}
+		l.CPUTime = time.Duration(max(1, min(g.cpuSeconds*float64(time.Second), math.MaxInt64/2))) // likewise
+	}
 	for _, limit := range []struct {
 		flag  string
 		value int64

@@ -312,6 +312,11 @@ func TestWhatWasFoundInTheInputIsSent(t *testing.T) {
 
 func TestWhatTheOutputDoesNotSayIsReported(t *testing.T) {
 	t.Parallel()
+	timedOut := func(field string) executor.Result {
+		r := executor.Result{Status: executor.StatusTimedOut, Wall: 1600 * time.Millisecond, CPU: 370 * time.Millisecond}
+		r.Failure = r.TimedOut(field, executor.Limits{Timeout: 1500 * time.Millisecond, CPUTime: 300 * time.Millisecond})
+		return r
+	}
 	for _, c := range []struct {
 		name string
 		r    executor.Result
@@ -320,7 +325,8 @@ func TestWhatTheOutputDoesNotSayIsReported(t *testing.T) {
 		{"success", executor.Result{Status: executor.StatusSucceeded}, ""},
 		{"lost", executor.Result{Status: executor.StatusLost}, "python-executor: lost: the program may have run; try again\n"},
 		{"killed", executor.Result{Status: executor.StatusKilled}, "python-executor: killed\n"},
-		{"timed out", executor.Result{Status: executor.StatusTimedOut, Wall: 1500 * time.Millisecond}, "python-executor: timed out: it ran for 1.5 s, including its time to stop (raise --timeout)\n"},
+		{"timed out", timedOut(executor.FieldTimeout), "python-executor: timed out: config.timeout_seconds: the program ran longer than its limit of 1.5 s (it used 0.37 s of CPU time); raise the limit (--timeout)\n"},
+		{"timed out by the other clock", timedOut(executor.FieldCPUTime), "python-executor: timed out: config.cpu_seconds: the program used more CPU time than its limit of 0.3 s (in 1.6 s); raise the limit (--cpu-seconds)\n"},
 		{"out of memory", executor.Result{Status: executor.StatusOutOfMemory}, "python-executor: out of memory (raise --memory)\n"},
 		{"cut output", executor.Result{Status: executor.StatusSucceeded, StdoutTruncated: true, StdoutBytes: 1024, StderrBytes: 1}, "python-executor: stdout is cut: the program wrote 1.0 kiB\n"},
 		{"cut errors", executor.Result{Status: executor.StatusSucceeded, StderrTruncated: true, StdoutBytes: 1, StderrBytes: 2048}, "python-executor: stderr is cut: the program wrote 2.0 kiB\n"},

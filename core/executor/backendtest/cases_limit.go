@@ -14,7 +14,7 @@ import (
 
 func limitRules() []rule {
 	return []rule{
-		{"BE-30", "the timeout ends the program: timed_out, not before its time and not long after", timeout},
+		{"BE-30", "the timeout ends the program: timed_out, not before its time and not long after, and the Result names config.timeout_seconds", timeout},
 		{"BE-31", "the timeout counts from Started: preparation does not shorten it", timeoutFromStarted},
 		{"BE-32", "a program that exits within the grace keeps the status of the limit, and its exit code", graceOnTimeout},
 		{"BE-33", "memory beyond the limit ends the program as out_of_memory, however large its disk may be, and the Result names config.memory_mb; or asking for the limit is refused", memoryLimit},
@@ -23,6 +23,7 @@ func limitRules() []rule {
 		{"BE-36", "network off means that nothing but the program's own loopback answers, or it is refused", networkOff},
 		{"BE-37", "network on means that the network answers, or it is refused", networkOn},
 		{"BE-38", "with an isolation other than none, host files are invisible; with none they are visible", isolation},
+		{"BE-65", "more CPU time than the limit, of all processes together and also of those that have ended, is timed_out, and the Result names config.cpu_seconds; a program that waits uses none; or asking for the limit is refused", cpuTime},
 		{"BE-39", "files within the disk limit take nothing from the memory limit", filesAreNoMemory},
 	}
 }
@@ -47,8 +48,49 @@ func timeout(c *Case) {
 				r.holds(over)
 			})
 		})
-		r.inTime(r.job.Limits.Timeout)
+		r.inTime(r.job.Limits.Timeout).hit(executor.FieldTimeout)
 	}
+}
+
+// burning defines burn for the programs of cpuTime.
+const burning = `
+import os, time
+
+def burn(seconds):
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+
+`
+
+func cpuTime(c *Case) {
+	limited := func(limit time.Duration, p Program) *running {
+		job := c.job(p)
+		job.Limits.CPUTime, job.Spec.Limits.CPUTime, job.Limits.Timeout = limit, limit, awaittest.Forever
+		return c.start(job)
+	}
+	if !c.caps().CPUTime {
+		if why := refusal(limited(time.Second, helloProgram).wait(), executor.FieldCPUTime); why != "" {
+			c.Errorf("%s", why)
+		}
+		return
+	}
+	const limit = 400 * time.Millisecond
+	for what, p := range map[string]Program{
+		"the program":   {Python: "while True:\n    pass\n", Fake: "busy 1h"},
+		"its children":  {Python: burning + "while True:\n    if os.fork() == 0:\n        burn(0.02)\n        os._exit(0)\n    os.wait()\n", Fake: "busy 1h"},
+		"two at a time": {Python: burning + "if os.fork() == 0:\n    burn(3600)\nburn(3600)\n", Fake: "busy 1h"},
+		"its orphans":   {Python: burning + "while True:\n    r, w = os.pipe()\n    if os.fork() == 0:\n        if os.fork() == 0:\n            burn(0.02)\n        os._exit(0)\n    os.close(w)\n    os.wait()\n    os.read(r, 1)\n    os.close(r)\n", Fake: "busy 1h"},
+		"unwaited ones": {Python: burning + "import signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nwhile True:\n    r, w = os.pipe()\n    if os.fork() == 0:\n        burn(0.1)\n        os._exit(0)\n    os.close(w)\n    os.read(r, 1)\n    os.close(r)\n", Fake: "busy 1h"},
+	} {
+		r := limited(limit, p).wait().status(executor.StatusTimedOut).hit(executor.FieldCPUTime)
+		if cpu := r.result.CPU; cpu >= 0 && (cpu < limit || cpu > limit+late) {
+			c.Errorf("%s: ended after %s of CPU time, want %s", what, cpu, limit)
+		}
+	}
+	// It may end before anybody looks.
+	limited(time.Nanosecond, Program{Python: "print('quick')\n", Fake: "busy 1ms"}).wait().status(executor.StatusTimedOut).hit(executor.FieldCPUTime)
+	limited(time.Second, Program{Python: "import time\ntime.sleep(1.5)\nprint('waited')\n", Fake: "sleep 10s\nprint waited"}).wait().succeeded().prints("waited\n")
 }
 
 // slowTar gives job a Workspace whose tar arrives after delay.

@@ -118,6 +118,7 @@ func specProbes() map[string]probe {
 func limitsProbes() map[string]probe {
 	return map[string]probe{
 		"Timeout":     {rule: "BE-30"},
+		"CPUTime":     {rule: "BE-65"},
 		"MemoryBytes": {rule: "BE-33"},
 		"DiskBytes":   {rule: "BE-34"},
 		"CPUShares":   {check: cpuShares},

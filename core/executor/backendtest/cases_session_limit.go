@@ -1,6 +1,11 @@
 package backendtest
 
-import "github.com/python-executor/python-executor/core/executor"
+import (
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
+)
 
 func sessionLimits(c *Case) {
 	if !c.caps().Memory && !c.caps().Disk {
@@ -29,4 +34,25 @@ func sessionLimits(c *Case) {
 			c.Errorf("the interpreter ran out of memory, and its state is %q", r.result.SessionState)
 		}
 	}
+}
+
+func sessionCPUTime(c *Case) {
+	c.need(c.caps().CPUTime, "a limit of CPU time")
+	const limit = time.Second
+	o := c.open()
+	o.run(setHundred).succeeded()
+	run := func(job executor.Job) *running {
+		job.Limits.CPUTime, job.Spec.Limits.CPUTime, job.Limits.Timeout = limit, limit, awaittest.Forever
+		return o.finish(job)
+	}
+	for range 2 {
+		run(o.job(Program{Python: burning + "burn(0.6)\nprint('half')\n", Fake: "busy 600ms\nprint half"})).succeeded().prints("half\n")
+	}
+	run(o.job(Program{Python: "while True:\n    pass\n", Fake: "busy 1h"})).status(executor.StatusTimedOut).hit(executor.FieldCPUTime).kept()
+	children := Program{Python: burning + "if os.fork() == 0:\n    burn(3600)\nos.wait()\n", Fake: "busy 1h"}
+	if c.caps().Commands {
+		run(o.command(children)).status(executor.StatusTimedOut).hit(executor.FieldCPUTime)
+	}
+	o.says(showX, "100\n")
+	run(o.job(children)).status(executor.StatusTimedOut).hit(executor.FieldCPUTime)
 }

@@ -22,6 +22,7 @@ func sessionRunRules() []rule {
 		{"SE-23", "FilesChanged lists the files of the Session that are new or changed since the last Execution that asked; other Executions get no list", sessionFilesChanged},
 		{"SE-24", "a file that shrinks or grows while it is collected is an Artifact of its announced size, cut or padded with zeros, and a Failure of phase collect names it", sessionChangingOutputs},
 		{"SE-25", "code that fails because the disk is full names config.disk_mb; code that needs too much memory is out_of_memory, names config.memory_mb and ends the interpreter", sessionLimits},
+		{"SE-26", "the limit of CPU time counts anew for each Execution: code that works longer is interrupted, the Result names config.cpu_seconds, and the state is kept", sessionCPUTime},
 	}
 }
 

@@ -16,7 +16,7 @@ func sessionLifeSaboteurs() []saboteur {
 	var late sync.WaitGroup
 	return []saboteur{
 		{
-			does: "does not say which limit an Execution in a Session ran into", breaks: []string{"SE-25"}, sessions: true,
+			does: "does not say which limit an Execution in a Session ran into", breaks: []string{"SE-25", "SE-26"}, sessions: true,
 			hook: changeResult(nameNoLimit),
 		},
 		{

@@ -26,7 +26,7 @@ func limitSaboteurs() []saboteur {
 				job.Limits.Timeout = time.Hour
 				result, err := run(bounded, job, sink)
 				if result.Status == executor.StatusKilled && ctx.Err() == nil && bounded.Err() != nil {
-					result.Status = executor.StatusTimedOut
+					result.Status, result.Failure = executor.StatusTimedOut, result.TimedOut(executor.FieldTimeout, job.Limits)
 					result.Wall = max(result.Wall, limit)
 					if result.Signal == "" && result.ExitCode == nil {
 						result.Wall = 0
@@ -60,8 +60,16 @@ func limitSaboteurs() []saboteur {
 			hook: changeJob(func(job *executor.Job) { job.Limits.MemoryBytes += job.Limits.DiskBytes }),
 		},
 		{
-			does: "does not say which limit it was", breaks: []string{"BE-33", "BE-34"},
+			does: "does not say which limit it was", breaks: []string{"BE-30", "BE-33", "BE-34", "BE-65"},
 			hook: changeResult(nameNoLimit),
+		},
+		{
+			does: "takes the limit of CPU time for one of wall time", breaks: []string{"BE-65"},
+			hook: changeJob(func(job *executor.Job) {
+				if l := &job.Limits; l.CPUTime > 0 {
+					l.Timeout, l.CPUTime = l.CPUTime, 0
+				}
+			}),
 		},
 		{
 			does: "promises a process limit and has none", breaks: []string{"BE-35"},
@@ -103,7 +111,7 @@ func promiseSaboteurs() []saboteur {
 			wrap: withInfo(func(i *executor.Info) { i.Version = "" }),
 		},
 		{
-			does: "promises nothing and refuses nothing", breaks: []string{"BE-07", "BE-16", "BE-33", "BE-34", "BE-35", "BE-36", "BE-37", "BE-50", "BE-71", "BE-72", "BE-73", "BE-74"},
+			does: "promises nothing and refuses nothing", breaks: []string{"BE-07", "BE-16", "BE-33", "BE-34", "BE-35", "BE-36", "BE-37", "BE-50", "BE-65", "BE-71", "BE-72", "BE-73", "BE-74"},
 			wrap: func(b *fake.Backend) executor.Backend {
 				poor := executor.Capabilities{Isolation: executor.IsolationContainer, Languages: []executor.Language{executor.LanguagePython}, PythonVersions: []string{"3.13"}}
 				return &facade{Backend: b, info: func(i executor.Info) executor.Info {

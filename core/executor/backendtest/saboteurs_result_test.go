@@ -125,7 +125,7 @@ func resultSaboteurs() []saboteur {
 			},
 		},
 		{
-			does: "calls a timeout a kill", breaks: []string{"BE-30", "BE-32", "BE-44", "BE-47", "BE-62"},
+			does: "calls a timeout a kill", breaks: []string{"BE-30", "BE-32", "BE-44", "BE-47", "BE-62", "BE-65"},
 			hook: changeResult(func(_ executor.Job, r *executor.Result) {
 				if r.Status == executor.StatusTimedOut {
 					r.Status = executor.StatusKilled
@@ -141,7 +141,7 @@ func resultSaboteurs() []saboteur {
 			}),
 		},
 		{
-			does: "knows no time", breaks: []string{"BE-30", "BE-31", "BE-44", "BE-75"},
+			does: "knows no time", breaks: []string{"BE-30", "BE-31", "BE-44", "BE-65", "BE-75"},
 			hook: changeResult(func(_ executor.Job, r *executor.Result) { r.Wall, r.CPU, r.Phases = 0, 0, executor.Phases{} }),
 		},
 		{

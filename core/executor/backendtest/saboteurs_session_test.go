@@ -107,7 +107,7 @@ func stateSaboteurs() []saboteur {
 			}),
 		},
 		{
-			does: "kills busy code where an interrupt would do", breaks: []string{"SE-10"},
+			does: "kills busy code where an interrupt would do", breaks: []string{"SE-10", "SE-26"},
 			hook: changeJob(func(job *executor.Job) {
 				if strings.Contains(job.Spec.Code, "busy") {
 					job.Limits.KillGrace = 0

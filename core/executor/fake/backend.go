@@ -132,6 +132,7 @@ func DefaultCapabilities() executor.Capabilities {
 		Disk:              true,
 		CPU:               true,
 		PIDs:              true,
+		CPUTime:           true,
 		Commands:          true,
 		Requirements:      true,
 		Images:            true,

@@ -188,6 +188,12 @@ func busy(p *process, rest string) error {
 		return &usageError{err.Error()}
 	}
 	begin := time.Now()
+	p.run.mu.Lock()
+	left := p.run.job.Limits.CPUTime - p.run.cpu
+	p.run.mu.Unlock()
+	if limit := p.run.job.Limits.CPUTime; limit > 0 && d > left {
+		defer time.AfterFunc(left, func() { p.run.timeOut(executor.FieldCPUTime) }).Stop()
+	}
 	err = p.sleep(d)
 	p.run.mu.Lock()
 	p.run.cpu += time.Since(begin)

@@ -35,6 +35,7 @@ func refuse(c executor.Capabilities, images []string, job executor.Job) error {
 	no(s.Limits.DiskBytes != 0, c.Disk, "config.disk_mb")
 	no(s.Limits.CPUShares != 0, c.CPU, "config.cpu_shares")
 	no(s.Limits.PIDs != 0, c.PIDs, "config.pids")
+	no(s.Limits.CPUTime != 0, c.CPUTime, "config.cpu_seconds")
 	if len(fields) > 0 {
 		return &executor.Error{Code: executor.Unimplemented, Op: "run", Message: fields[0].Field + ": " + fields[0].Message, Fields: fields}
 	}

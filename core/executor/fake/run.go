@@ -36,6 +36,7 @@ type run struct {
 	mu      sync.Mutex
 	started time.Time
 	reason  executor.Status // the first limit that fired
+	clock   string          // the field of the clock that did, if one has
 	grace   *time.Timer
 	memory  int64
 	peak    int64
@@ -72,6 +73,16 @@ func newRun(b *Backend, job executor.Job) *run {
 const baseMemory = 8 << 20
 
 func (r *run) handle() string { return "fake:" + r.job.ID }
+
+// timeOut is stop for a clock.
+func (r *run) timeOut(field string) {
+	r.mu.Lock()
+	if r.reason == "" {
+		r.clock = field
+	}
+	r.mu.Unlock()
+	r.stop(executor.StatusTimedOut)
+}
 
 // stop ends the program for that reason. It sends SIGTERM, and after the grace SIGKILL to the program and its descendants.
 // Before the program has started, SIGKILL comes at once. Only the first reason is kept.
@@ -132,7 +143,7 @@ func (r *run) live() {
 		r.result.Status = executor.StatusKilled
 		return
 	}
-	timeout := time.AfterFunc(r.job.Limits.Timeout, func() { r.stop(executor.StatusTimedOut) })
+	timeout := time.AfterFunc(r.job.Limits.Timeout, func() { r.timeOut(executor.FieldTimeout) })
 	sampling := r.sample()
 	end := p.main()
 	timeout.Stop()
@@ -215,6 +226,8 @@ func (r *run) finish(e end) {
 		res.Status = executor.StatusFailed
 	}
 	switch {
+	case res.Status == executor.StatusTimedOut:
+		res.Failure = res.TimedOut(r.clock, r.job.Limits)
 	case r.oom:
 		res.Failure = limitHit("config.memory_mb", r.limits().MemoryBytes)
 	case r.full && res.Status == executor.StatusFailed:

@@ -125,7 +125,9 @@ type cell struct {
 	sampler *sandbox.Sampler
 	started time.Time
 	n       int64
-	opened  func() // lets its standard input flow
+	used    func() time.Duration // the CPU time since its start
+	cpu     *sandbox.CPUClock    // nil without a limit
+	opened  func()               // lets its standard input flow
 
 	reason executor.Status // the first limit that fired
 	done   *drivers.Answer // what the driver said in the end; nil: it did not come to that
@@ -153,7 +155,8 @@ func (x *execution) runCell(s *session.Session) error {
 		return sandbox.InvalidField("code", "%v", err)
 	}
 	c.oom = i.Group.OOMKills()
-	cpu := i.CPUTime()
+	c.used = s.MeterCPU(i.Group, nil)
+	c.cpu = sandbox.NewCPUClock(x.start.Limits.CPUTime, c.used)
 	i.ResetPeak()
 	x.agent.started(x, protocol.Started{
 		Started: executor.Started{PID: i.PID, Start: executor.StartExec}, EarlierStdout: i.Outputs[0].Earlier(), EarlierStderr: i.Outputs[1].Earlier(),
@@ -169,7 +172,7 @@ func (x *execution) runCell(s *session.Session) error {
 	i.Write(raw)
 	c.watch(answers)
 	leave()
-	c.finish(cpu)
+	c.finish()
 	return nil
 }
 
@@ -179,6 +182,7 @@ func (c *cell) watch(answers <-chan drivers.Answer) {
 	if c.start.Limits.Timeout > 0 {
 		timeout = c.arm(LimitTimeout, c.start.Limits.Timeout)
 	}
+	used := c.cpu.First()
 	if c.sampler.Interval > 0 {
 		look = time.After(c.sampler.Next())
 	}
@@ -230,6 +234,10 @@ func (c *cell) watch(answers <-chan drivers.Answer) {
 			return
 		case <-timeout:
 			stop(executor.StatusTimedOut)
+		case <-used:
+			if used = c.cpu.Look(); used == nil {
+				stop(executor.StatusTimedOut)
+			}
 		case <-cancelled:
 			cancelled = nil
 			stop(executor.StatusKilled)
@@ -261,7 +269,7 @@ func (c *cell) watch(answers <-chan drivers.Answer) {
 }
 
 // finish puts the end of the cell into the Result. It restarts an interpreter in which the cell did not end.
-func (c *cell) finish(cpu time.Duration) {
+func (c *cell) finish() {
 	x, s, i := c.execution, c.session, c.interp
 	x.res.Wall = c.end.Sub(c.started)
 	if i.Group.Memory == "" || c.sampler.Interval > 0 {
@@ -269,10 +277,7 @@ func (c *cell) finish(cpu time.Duration) {
 	}
 	x.res.PeakMemoryBytes, x.res.MemorySamples = c.sampler.Result(), c.sampler.Samples
 	x.res.PeakResidentBytes = i.PeakResident()
-	x.res.CPU = -1
-	if now := i.CPUTime(); now >= 0 && cpu >= 0 {
-		x.res.CPU = max(now-cpu, 0)
-	}
+	x.res.CPU = c.used()
 	ended := sandbox.IsClosed(i.Exited)
 	if c.done == nil && !ended {
 		i.Kill() // it must not write any more
@@ -283,6 +288,7 @@ func (c *cell) finish(cpu time.Duration) {
 	killed := i.Group.OOMKills() > c.oom
 	c.verdict(ended, killed)
 	x.nameLimit(killed, s.Bound.Full())
+	x.nameClock(c.cpu)
 	if c.done != nil {
 		return
 	}

@@ -39,6 +39,8 @@ func (x *execution) runCommand(s *session.Session) error {
 	for _, pid := range x.agent.Children() {
 		x.spared[pid] = true
 	}
+	used := s.MeterCPU(g, x.spared)
+	cpu := sandbox.NewCPUClock(x.start.Limits.CPUTime, used)
 	got, r := s.Reaper.Spawn(x.agent.Spawner(s.Start.Network), x.job(p, pipes, s.Start.Limits))
 	if err := x.startError(p, pipes, got); err != nil {
 		return err
@@ -48,7 +50,7 @@ func (x *execution) runCommand(s *session.Session) error {
 	carried := x.carry(pipes, "", nil)
 	look := sandbox.NewSampler(g, got.PID, got.At, x.start.SampleInterval)
 	s.Bound.Soon()
-	end, reason := x.supervise(got.At, r, look)
+	end, reason := x.supervise(got.At, r, look, cpu)
 	x.setPID(0, -1)
 	x.res.Wall, x.res.PeakResidentBytes = end.At.Sub(got.At), end.MaxRSS
 	x.killCommand()
@@ -56,9 +58,8 @@ func (x *execution) runCommand(s *session.Session) error {
 	x.res.Phases.Run = time.Since(got.At)
 	x.verdict(end, reason, g.OOMKills() > 0, s.Bound.Full())
 	x.account(end, r, look)
-	if len(g.Cgroups) == 0 {
-		x.res.CPU = -1
-	}
+	x.res.CPU = used()
+	x.nameClock(cpu)
 	return nil
 }
 

@@ -338,7 +338,8 @@ func (x *execution) runProgram(p *sandbox.Program) error {
 	s := sandbox.NewSampler(x.group, got.PID, got.At, x.start.SampleInterval)
 	x.group.Bound = x.agent.Bound(x.group, x.folder, x.start.Limits)
 	before := x.killsBefore()
-	end, reason := x.supervise(got.At, r, s)
+	cpu := x.cpuClock(r)
+	end, reason := x.supervise(got.At, r, s, cpu)
 	x.group.Bound.End()
 	x.setPID(0, -1)
 	x.res.Wall = end.At.Sub(got.At)
@@ -356,6 +357,7 @@ func (x *execution) runProgram(p *sandbox.Program) error {
 	x.res.Phases.Run = time.Since(got.At)
 	x.verdict(end, reason, x.group.OOMKills() > before, x.group.Bound.Full())
 	x.account(end, r, s)
+	x.nameClock(cpu)
 	if end.Lost != nil && reason == executor.StatusUnknown {
 		return sandbox.Failed(executor.Internal, executor.PhaseRun, "%v", end.Lost)
 	}

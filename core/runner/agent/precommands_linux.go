@@ -58,7 +58,7 @@ func (x *execution) runPreCommand(n int, command string, began time.Time) error 
 	}
 	x.group.Bound = x.agent.Bound(x.group, x.folder, x.start.Limits)
 	before := x.killsBefore()
-	end, reason := x.supervise(began, r, sandbox.NewSampler(x.group, got.PID, got.At, 0))
+	end, reason := x.supervise(began, r, sandbox.NewSampler(x.group, got.PID, got.At, 0), nil)
 	x.group.Bound.End()
 	x.setPID(0, -1)
 	x.finish(r, end)

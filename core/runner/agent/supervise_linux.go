@@ -11,10 +11,11 @@ import (
 	"github.com/python-executor/python-executor/core/runner/sandbox"
 )
 
-// supervise waits for the end of the program and enforces its time. reason is the first limit that it hit.
-func (x *execution) supervise(started time.Time, r *sandbox.Reaper, s *sandbox.Sampler) (sandbox.Exit, executor.Status) {
+// supervise waits for the end of the program and enforces its time. cpu may be nil. reason is the first limit that it hit.
+func (x *execution) supervise(started time.Time, r *sandbox.Reaper, s *sandbox.Sampler, cpu *sandbox.CPUClock) (sandbox.Exit, executor.Status) {
 	var reason executor.Status
 	var timeout, grace, look <-chan time.Time
+	used := cpu.First()
 	if x.start.Limits.Timeout > 0 {
 		timeout = x.arm(LimitTimeout, time.Until(started.Add(x.start.Limits.Timeout)))
 	}
@@ -43,6 +44,10 @@ func (x *execution) supervise(started time.Time, r *sandbox.Reaper, s *sandbox.S
 			return end, reason
 		case <-timeout:
 			stop(executor.StatusTimedOut)
+		case <-used:
+			if used = cpu.Look(); used == nil {
+				stop(executor.StatusTimedOut)
+			}
 		case <-cancelled:
 			cancelled = nil
 			stop(executor.StatusKilled)
@@ -134,6 +139,30 @@ func (x *execution) nameLimit(killed, full bool) {
 		}
 	default: // it succeeded, or something else ended it
 	}
+}
+
+// nameClock puts into the Result that the program ended because of its time, and by which clock. The CPU time decides also where the
+// program ended before anything stopped it, so that the verdict does not depend on when the runner looked.
+func (x *execution) nameClock(cpu *sandbox.CPUClock) {
+	var over bool
+	x.res.CPU, over = cpu.Over(x.res.CPU)
+	ended := (x.res.Status == executor.StatusSucceeded || x.res.Status == executor.StatusFailed) && x.res.Failure == nil
+	switch {
+	case over && (ended || x.res.Status == executor.StatusTimedOut):
+		x.res.Status = executor.StatusTimedOut
+		x.res.Failure = x.res.TimedOut(executor.FieldCPUTime, x.start.Limits)
+	case x.res.Status == executor.StatusTimedOut:
+		x.res.Failure = x.res.TimedOut(executor.FieldTimeout, x.start.Limits)
+	}
+}
+
+// cpuClock returns the clock of the program that r waits for; nil without a limit.
+func (x *execution) cpuClock(r *sandbox.Reaper) *sandbox.CPUClock {
+	used := r.Tree().Used
+	if x.group.Counts() {
+		used = func() time.Duration { return max(x.group.CPUTime(), 0) - x.preCPU }
+	}
+	return sandbox.NewCPUClock(x.start.Limits.CPUTime, used)
 }
 
 // account puts into the Result what the program has used. It reads the control groups, so it comes before clean.

@@ -201,11 +201,11 @@ func DiskFull(limit int64) *executor.Failure {
 // exhausted returns a Failure that names a limit. A limit of 0 is unknown.
 func exhausted(field, what string, limit int64) *executor.Failure {
 	if limit <= 0 {
-		return &executor.Failure{Code: executor.Exhausted, Phase: executor.PhaseRun, Field: field, Message: field + ": " + what + " it may have"}
+		return &executor.Failure{Code: executor.Exhausted, Phase: executor.PhaseRun, Field: field, Message: field + ": " + what + " it may have; raise the limit"}
 	}
 	size := fmt.Sprintf("%d MB", limit>>20)
 	if limit%(1<<20) != 0 {
 		size = fmt.Sprintf("%d bytes", limit)
 	}
-	return &executor.Failure{Code: executor.Exhausted, Phase: executor.PhaseRun, Field: field, Message: field + ": " + what + " " + size}
+	return &executor.Failure{Code: executor.Exhausted, Phase: executor.PhaseRun, Field: field, Message: field + ": " + what + " " + size + "; raise the limit"}
 }

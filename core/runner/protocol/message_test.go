@@ -82,15 +82,15 @@ func TestASmallFrameThatCannotBeIsBroken(t *testing.T) {
 func TestAFailureNamesTheLimitAsItWasSet(t *testing.T) {
 	t.Parallel()
 	for limit, want := range map[int64]string{
-		0:         "config.memory_mb: the program needed more memory than it may have",
-		64 << 20:  "config.memory_mb: the program needed more memory than 64 MB",
-		1<<20 + 1: "config.memory_mb: the program needed more memory than 1048577 bytes",
+		0:         "config.memory_mb: the program needed more memory than it may have; raise the limit",
+		64 << 20:  "config.memory_mb: the program needed more memory than 64 MB; raise the limit",
+		1<<20 + 1: "config.memory_mb: the program needed more memory than 1048577 bytes; raise the limit",
 	} {
 		if f := OutOfMemory(limit); f.Message != want || f.Field != "config.memory_mb" || f.Code != executor.Exhausted || f.Phase != executor.PhaseRun {
 			t.Errorf("got %+v, want %q", f, want)
 		}
 	}
-	if f := DiskFull(1 << 20); f.Message != "config.disk_mb: the program's disk was full; it holds 1 MB" || f.Field != "config.disk_mb" {
+	if f := DiskFull(1 << 20); f.Message != "config.disk_mb: the program's disk was full; it holds 1 MB; raise the limit" || f.Field != "config.disk_mb" {
 		t.Errorf("got %+v", f)
 	}
 }

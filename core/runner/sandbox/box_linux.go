@@ -285,10 +285,10 @@ func (b *Box) orphanTime() time.Duration {
 	}
 	raw := readControl(b.times)
 	f := bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:])
-	if len(f) < 15 {
+	if len(f) <= statChildrenSystem {
 		return 0
 	}
-	return time.Duration(parseNumber(f[13])+parseNumber(f[14])) * (time.Second / 100) // USER_HZ, which is 100 on every Linux
+	return ticks(f[statChildrenUser]) + ticks(f[statChildrenSystem])
 }
 
 // Closing reports whether Close has been called.

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -20,6 +21,7 @@ type Children struct {
 	mu      sync.Mutex
 	waiting map[int]*Reaper
 	closing bool
+	used    time.Duration // of all that were waited for
 }
 
 func NewChildren(b *Sandbox) *Children {
@@ -72,7 +74,7 @@ func (o *Children) reap() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for {
-		pid, end, _, err := waitAny()
+		pid, end, cpu, err := waitAny()
 		if err != nil {
 			return o.closing
 		}
@@ -83,10 +85,25 @@ func (o *Children) reap() bool {
 			o.sandbox.Box.reaped.Store(true)
 			continue
 		}
+		o.used += cpu
 		if r := o.waiting[pid]; r != nil {
 			delete(o.waiting, pid)
 			r.Main <- end
 		}
+	}
+}
+
+// Tree measures the programs but those that are spared, and what ends meanwhile.
+func (o *Children) Tree(spared map[int]bool) *CPUTree {
+	return &CPUTree{
+		Ended: func() time.Duration {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			return o.used + o.sandbox.Box.orphanTime()
+		},
+		Roots: func() []int {
+			return slices.DeleteFunc(o.sandbox.Children(), func(pid int) bool { return spared[pid] })
+		},
 	}
 }
 

@@ -133,7 +133,7 @@ type Watched struct {
 	v2     bool
 
 	oomBefore, peakBefore int64
-	cpuBefore             time.Duration
+	cpuBefore, ownBefore  time.Duration
 }
 
 // findWatched finds the container's control groups where they are mounted.
@@ -173,7 +173,7 @@ func findWatched() Watched {
 
 // Begin remembers the counts before an Execution.
 func (w *Watched) Begin() {
-	w.oomBefore, w.peakBefore, w.cpuBefore = w.countOOM(), w.readPeak(), w.readCPU()
+	w.oomBefore, w.peakBefore, w.cpuBefore, w.ownBefore = w.countOOM(), w.readPeak(), w.readCPU(), ownCPU()
 }
 
 // limited reports whether the container's memory has a bound that a program could reach.
@@ -206,12 +206,23 @@ func (w *Watched) peak() int64 {
 // hides reports whether the Execution may stay below the peak of those before it.
 func (w *Watched) hides() bool { return w.peakBefore > 16<<20 }
 
-// cpuTime returns the CPU time of this Execution; negative if unknown.
-func (w *Watched) cpuTime() time.Duration {
-	if now := w.readCPU(); now > w.cpuBefore {
-		return now - w.cpuBefore
+// Counts reports whether w knows the CPU time.
+func (w *Watched) Counts() bool { return w.cpu != "" }
+
+// CPUTime returns the CPU time of this Execution, without that of the runner, which passes its output on; negative if unknown.
+func (w *Watched) CPUTime() time.Duration {
+	own := ownCPU() - w.ownBefore // before the rest, so that none of it is missing there
+	if used := w.readCPU() - w.cpuBefore - own; used > 0 {
+		return used
 	}
 	return -1
+}
+
+// ownCPU returns the CPU time of this process.
+func ownCPU() time.Duration {
+	var u unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_SELF, &u) // it fails for a wrong argument only
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // Kernel returns the kernel's name for HelloReply. c may be nil.

@@ -207,7 +207,7 @@ func (g *Group) MemoryPeak() int64 {
 // CPUTime returns what all processes have used; negative if unknown.
 func (g *Group) CPUTime() time.Duration {
 	if g.watched != nil {
-		return g.watched.cpuTime()
+		return g.watched.CPUTime()
 	}
 	raw := readControl(g.usedCPU)
 	if g.Cgroups["cpuacct"] != "" {
@@ -218,6 +218,14 @@ func (g *Group) CPUTime() time.Duration {
 		return time.Duration(n) * time.Microsecond
 	}
 	return -1
+}
+
+// Counts reports whether g knows the CPU time of all that is in it.
+func (g *Group) Counts() bool {
+	if g.watched != nil {
+		return g.watched.Counts()
+	}
+	return g.usedCPU != nil
 }
 
 // Measures reports whether g knows the CPU time, the peak of the memory and the number of threads of all that is in it.

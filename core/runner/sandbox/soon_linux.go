@@ -67,13 +67,17 @@ func (r *Reaper) seesExit(pidfd int) bool {
 
 // The fields of /proc/PID/stat that follow the name, by their place (proc_pid_stat(5)).
 const (
-	statFlags     = 6
-	statThreads   = 17
-	statMemory    = 20 // the size of the virtual memory in bytes
-	statResident  = 21 // in pages
-	statRSSLimit  = 22
-	statStartCode = 23
-	statExitCode  = 49
+	statFlags          = 6
+	statUser           = 11 // CPU time in ticks, as the three that follow
+	statSystem         = 12
+	statChildrenUser   = 13 // of the children that the process has waited for
+	statChildrenSystem = 14
+	statThreads        = 17
+	statMemory         = 20 // the size of the virtual memory in bytes
+	statResident       = 21 // in pages
+	statRSSLimit       = 22
+	statStartCode      = 23
+	statExitCode       = 49
 )
 
 // procfs returns the folder of a process.

@@ -320,20 +320,6 @@ func startTicks(t time.Time) int64 {
 	return int64((time.Duration(now.Nano()) - time.Since(t)) / clockTick)
 }
 
-// CPUTime returns what the interpreter and what it started have used; negative if unknown. Without a control group it is the
-// interpreter's alone.
-func (i *Interpreter) CPUTime() time.Duration {
-	if used := i.Group.CPUTime(); used >= 0 {
-		return used
-	}
-	// The clock of another process (clock_getcpuclockid).
-	var used unix.Timespec
-	if err := unix.ClockGettime(int32(^i.PID<<3|2), &used); err != nil { //nolint:gosec // a process number
-		return -1
-	}
-	return time.Duration(used.Nano())
-}
-
 // ResetPeak begins the peak anew, where the kernel can. Otherwise the peak is the highest since the interpreter started.
 func (i *Interpreter) ResetPeak() {
 	if i.Group.Memory != "" {

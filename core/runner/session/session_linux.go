@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/runner/drivers"
@@ -96,6 +97,22 @@ func (s *Session) NewGroup() (*sandbox.Group, error) {
 		g.Kills = &w
 	}
 	return g, err
+}
+
+// MeterCPU measures the CPU time of what is in g from now on: a Command, or the interpreter and all that it has started. spared are the
+// processes that are no part of it where g does not count.
+func (s *Session) MeterCPU(g *sandbox.Group, spared map[int]bool) func() time.Duration {
+	total := s.Reaper.Tree(spared).Used
+	switch inside := s.sandbox.Inside; {
+	case g.Counts():
+		total = g.CPUTime
+	case inside != nil && inside.Seen.Counts() && spared == nil:
+		w := inside.Seen
+		w.Begin()
+		total = w.CPUTime
+	}
+	before := max(total(), 0)
+	return func() time.Duration { return max(total()-before, 0) }
 }
 
 // environ returns the interpreter's environment.

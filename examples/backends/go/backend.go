@@ -50,7 +50,7 @@ func newBackend(ctx context.Context, c plugin.Configure) (executor.Backend, erro
 		return nil, executor.Errorf(executor.Unavailable, "work folder: %w", err)
 	}
 	b.can = executor.Capabilities{
-		Isolation: executor.IsolationNone, NetworkOn: true, Commands: true, Artifacts: true, MemorySamples: true,
+		Isolation: executor.IsolationNone, NetworkOn: true, CPUTime: true, Commands: true, Artifacts: true, MemorySamples: true,
 		SystemInterpreter: true, LocalPath: true,
 		Languages: []executor.Language{executor.LanguagePython}, PythonVersions: []string{minor(b.pythonVersion)},
 	}

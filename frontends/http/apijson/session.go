@@ -39,14 +39,14 @@ func ToSession(s pyexec.Session) executor.Session {
 func limitsOf(l executor.Limits) pyexec.Limits {
 	return pyexec.Limits{
 		TimeoutSeconds: l.Timeout.Seconds(), MemoryMB: float64(l.MemoryBytes) / mb, DiskMB: float64(l.DiskBytes) / mb,
-		CPUShares: l.CPUShares, PIDs: l.PIDs, OutputBytes: l.OutputBytes, KillGraceSeconds: l.KillGrace.Seconds(),
+		CPUShares: l.CPUShares, PIDs: l.PIDs, OutputBytes: l.OutputBytes, KillGraceSeconds: l.KillGrace.Seconds(), CPUSeconds: l.CPUTime.Seconds(),
 	}
 }
 
 func toLimits(l pyexec.Limits) executor.Limits {
 	return executor.Limits{
 		Timeout: seconds(l.TimeoutSeconds), MemoryBytes: int64(l.MemoryMB * mb), DiskBytes: int64(l.DiskMB * mb),
-		CPUShares: l.CPUShares, PIDs: l.PIDs, OutputBytes: l.OutputBytes, KillGrace: seconds(l.KillGraceSeconds),
+		CPUShares: l.CPUShares, PIDs: l.PIDs, OutputBytes: l.OutputBytes, KillGrace: seconds(l.KillGraceSeconds), CPUTime: seconds(l.CPUSeconds),
 	}
 }
 

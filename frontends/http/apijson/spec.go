@@ -62,7 +62,7 @@ func ToNewSession(s pyexec.SessionSpec) executor.Session {
 func configOf(l executor.Limits, n executor.Network) pyexec.Config {
 	c := pyexec.Config{
 		MemoryMB: megabytes(l.MemoryBytes), DiskMB: megabytes(l.DiskBytes), CPUShares: l.CPUShares, PIDs: l.PIDs,
-		OutputBytes: l.OutputBytes, KillGraceSeconds: l.KillGrace.Seconds(),
+		OutputBytes: l.OutputBytes, KillGraceSeconds: l.KillGrace.Seconds(), CPUSeconds: l.CPUTime.Seconds(),
 	}
 	switch {
 	case l.Timeout == executor.TimeoutMaximum:
@@ -87,7 +87,7 @@ func megabytes(n int64) int64 {
 func toAsked(c pyexec.Config) (executor.Limits, executor.Network) {
 	l := executor.Limits{
 		MemoryBytes: saturated(c.MemoryMB), DiskBytes: saturated(c.DiskMB), CPUShares: c.CPUShares, PIDs: c.PIDs,
-		OutputBytes: c.OutputBytes, KillGrace: asked(c.KillGraceSeconds),
+		OutputBytes: c.OutputBytes, KillGrace: asked(c.KillGraceSeconds), CPUTime: asked(c.CPUSeconds),
 	}
 	if t := c.TimeoutSeconds; t != nil {
 		l.Timeout = cmp.Or(asked(*t), executor.TimeoutMaximum)

@@ -21,6 +21,7 @@ func (b *Backend) can() executor.Capabilities {
 		Disk:              b.config.Work == WorkInMemory,
 		CPU:               true,
 		PIDs:              true,
+		CPUTime:           true,
 		Commands:          true,
 		Requirements:      true,
 		Images:            true,

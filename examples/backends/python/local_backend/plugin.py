@@ -96,6 +96,7 @@ class Backend:
             ("host_directory", spec.host_directory), ("config.network_disabled", spec.network == "off"),
             ("config.memory_mb", spec.limits.memory_bytes), ("config.disk_mb", spec.limits.disk_bytes),
             ("config.cpu_shares", spec.limits.cpu_shares), ("config.pids", spec.limits.pids),
+            ("config.cpu_seconds", bool(spec.limits.cpu_time.ToNanoseconds())),
         ):
             if asked:
                 wrong[field] = "this backend cannot do or enforce this"

@@ -218,6 +218,10 @@ class Run:
             result.exit_code = os.WEXITSTATUS(ended)
         if not status:
             result.status = "succeeded" if ended == 0 else "failed"
+        elif status == "timed_out":
+            said = "%s: the program ran longer than its limit of %g s; raise the limit"
+            field, limit = "config.timeout_seconds", self.limits.timeout.ToTimedelta().total_seconds()
+            result.failure.MergeFrom(types_pb2.Failure(code="exhausted", phase="run", field=field, message=said % (field, limit)))
         return result
 
     async def follow(self, program: "Supervisor", started: float) -> tuple[str, Optional[dict[str, Any]]]:

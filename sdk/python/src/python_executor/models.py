@@ -327,6 +327,8 @@ class Limits:
     """The limits of a Session. MB are 2^20 bytes."""
 
     timeout_seconds: float = 0.0
+    #: 0: no limit.
+    cpu_seconds: float = 0.0
     memory_mb: float = 0.0
     disk_mb: float = 0.0
     cpu_shares: int = 0

@@ -14,6 +14,9 @@ class LimitOptions(TypedDict, total=False):
 
     #: Wall time from the start of the program. Queueing and installing do not count. 0: the server's maximum.
     timeout_seconds: float
+    #: CPU time of all processes of the program together, also of those that have ended. A program that has used more has timed out. Default:
+    #: the server's, else no limit but timeout_seconds. The default of timeout_seconds is then at least 10 times as long.
+    cpu_seconds: float
     #: True: a network. False: none but the program's own loopback. Default: off where the backend can enforce it.
     network: bool
     #: Memory of all processes of the program together, in MB of 2^20 bytes.

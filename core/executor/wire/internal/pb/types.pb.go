@@ -225,6 +225,7 @@ type Limits struct {
 	Pids          int64                  `protobuf:"varint,5,opt,name=pids" json:"pids,omitempty"`
 	OutputBytes   int64                  `protobuf:"varint,6,opt,name=output_bytes,json=outputBytes" json:"output_bytes,omitempty"`
 	KillGrace     *durationpb.Duration   `protobuf:"bytes,7,opt,name=kill_grace,json=killGrace" json:"kill_grace,omitempty"`
+	CpuTime       *durationpb.Duration   `protobuf:"bytes,8,opt,name=cpu_time,json=cpuTime" json:"cpu_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -304,6 +305,13 @@ func (x *Limits) GetOutputBytes() int64 {
 func (x *Limits) GetKillGrace() *durationpb.Duration {
 	if x != nil {
 		return x.KillGrace
+	}
+	return nil
+}
+
+func (x *Limits) GetCpuTime() *durationpb.Duration {
+	if x != nil {
+		return x.CpuTime
 	}
 	return nil
 }
@@ -2272,6 +2280,7 @@ type Capabilities struct {
 	Languages         []string               `protobuf:"bytes,20,rep,name=languages" json:"languages,omitempty"`
 	PythonVersions    []string               `protobuf:"bytes,21,rep,name=python_versions,json=pythonVersions" json:"python_versions,omitempty"`
 	PythonDownloads   []string               `protobuf:"bytes,22,rep,name=python_downloads,json=pythonDownloads" json:"python_downloads,omitempty"`
+	CpuTime           bool                   `protobuf:"varint,23,opt,name=cpu_time,json=cpuTime" json:"cpu_time,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -2458,6 +2467,13 @@ func (x *Capabilities) GetPythonDownloads() []string {
 		return x.PythonDownloads
 	}
 	return nil
+}
+
+func (x *Capabilities) GetCpuTime() bool {
+	if x != nil {
+		return x.CpuTime
+	}
+	return false
 }
 
 // Info describes a Backend.
@@ -2755,7 +2771,7 @@ const file_pyexec_v1_types_proto_rawDesc = "" +
 	"retryAfter\"9\n" +
 	"\tPrincipal\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x16\n" +
-	"\x06scopes\x18\x02 \x03(\tR\x06scopes\"\x8f\x02\n" +
+	"\x06scopes\x18\x02 \x03(\tR\x06scopes\"\xc5\x02\n" +
 	"\x06Limits\x123\n" +
 	"\atimeout\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12!\n" +
 	"\fmemory_bytes\x18\x02 \x01(\x03R\vmemoryBytes\x12\x1d\n" +
@@ -2766,7 +2782,8 @@ const file_pyexec_v1_types_proto_rawDesc = "" +
 	"\x04pids\x18\x05 \x01(\x03R\x04pids\x12!\n" +
 	"\foutput_bytes\x18\x06 \x01(\x03R\voutputBytes\x128\n" +
 	"\n" +
-	"kill_grace\x18\a \x01(\v2\x19.google.protobuf.DurationR\tkillGrace\"\xd4\x06\n" +
+	"kill_grace\x18\a \x01(\v2\x19.google.protobuf.DurationR\tkillGrace\x124\n" +
+	"\bcpu_time\x18\b \x01(\v2\x19.google.protobuf.DurationR\acpuTime\"\xd4\x06\n" +
 	"\x04Spec\x12\x1a\n" +
 	"\blanguage\x18\x01 \x01(\tR\blanguage\x12\x1e\n" +
 	"\n" +
@@ -2950,7 +2967,7 @@ const file_pyexec_v1_types_proto_rawDesc = "" +
 	"\x06Script\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12!\n" +
 	"\fallowed_args\x18\x02 \x03(\tR\vallowedArgs\x12!\n" +
-	"\fdefault_args\x18\x03 \x03(\tR\vdefaultArgs\"\xb7\x05\n" +
+	"\fdefault_args\x18\x03 \x03(\tR\vdefaultArgs\"\xd2\x05\n" +
 	"\fCapabilities\x12\x1c\n" +
 	"\tisolation\x18\x01 \x01(\tR\tisolation\x12\x1f\n" +
 	"\vnetwork_off\x18\x02 \x01(\bR\n" +
@@ -2977,7 +2994,8 @@ const file_pyexec_v1_types_proto_rawDesc = "" +
 	"local_path\x18\x13 \x01(\bR\tlocalPath\x12\x1c\n" +
 	"\tlanguages\x18\x14 \x03(\tR\tlanguages\x12'\n" +
 	"\x0fpython_versions\x18\x15 \x03(\tR\x0epythonVersions\x12)\n" +
-	"\x10python_downloads\x18\x16 \x03(\tR\x0fpythonDownloads\"\x91\x04\n" +
+	"\x10python_downloads\x18\x16 \x03(\tR\x0fpythonDownloads\x12\x19\n" +
+	"\bcpu_time\x18\x17 \x01(\bR\acpuTime\"\x91\x04\n" +
 	"\x04Info\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x18\n" +
@@ -3068,54 +3086,55 @@ var file_pyexec_v1_types_proto_depIdxs = []int32{
 	32, // 1: pyexec.v1.Error.retry_after:type_name -> google.protobuf.Duration
 	32, // 2: pyexec.v1.Limits.timeout:type_name -> google.protobuf.Duration
 	32, // 3: pyexec.v1.Limits.kill_grace:type_name -> google.protobuf.Duration
-	28, // 4: pyexec.v1.Spec.env:type_name -> pyexec.v1.Spec.EnvEntry
-	3,  // 5: pyexec.v1.Spec.limits:type_name -> pyexec.v1.Limits
-	32, // 6: pyexec.v1.Spec.sample_interval:type_name -> google.protobuf.Duration
-	33, // 7: pyexec.v1.Event.time:type_name -> google.protobuf.Timestamp
-	6,  // 8: pyexec.v1.Event.queued:type_name -> pyexec.v1.Queued
-	7,  // 9: pyexec.v1.Event.progress:type_name -> pyexec.v1.Progress
-	8,  // 10: pyexec.v1.Event.started:type_name -> pyexec.v1.Started
-	9,  // 11: pyexec.v1.Event.output:type_name -> pyexec.v1.Output
-	10, // 12: pyexec.v1.Event.display:type_name -> pyexec.v1.Display
-	11, // 13: pyexec.v1.Event.finished:type_name -> pyexec.v1.Finished
-	12, // 14: pyexec.v1.Event.unknown:type_name -> pyexec.v1.Unknown
-	29, // 15: pyexec.v1.Display.data:type_name -> pyexec.v1.Display.DataEntry
-	17, // 16: pyexec.v1.Finished.result:type_name -> pyexec.v1.Result
-	32, // 17: pyexec.v1.Phases.queue:type_name -> google.protobuf.Duration
-	32, // 18: pyexec.v1.Phases.prepare:type_name -> google.protobuf.Duration
-	32, // 19: pyexec.v1.Phases.run:type_name -> google.protobuf.Duration
-	32, // 20: pyexec.v1.Phases.collect:type_name -> google.protobuf.Duration
-	32, // 21: pyexec.v1.MemorySample.offset:type_name -> google.protobuf.Duration
-	13, // 22: pyexec.v1.Result.failure:type_name -> pyexec.v1.Failure
-	32, // 23: pyexec.v1.Result.wall:type_name -> google.protobuf.Duration
-	32, // 24: pyexec.v1.Result.cpu:type_name -> google.protobuf.Duration
-	14, // 25: pyexec.v1.Result.phases:type_name -> pyexec.v1.Phases
-	16, // 26: pyexec.v1.Result.memory_samples:type_name -> pyexec.v1.MemorySample
-	15, // 27: pyexec.v1.Result.artifacts:type_name -> pyexec.v1.Artifact
-	15, // 28: pyexec.v1.Result.files_changed:type_name -> pyexec.v1.Artifact
-	4,  // 29: pyexec.v1.Execution.spec:type_name -> pyexec.v1.Spec
-	33, // 30: pyexec.v1.Execution.created_at:type_name -> google.protobuf.Timestamp
-	33, // 31: pyexec.v1.Execution.started_at:type_name -> google.protobuf.Timestamp
-	33, // 32: pyexec.v1.Execution.finished_at:type_name -> google.protobuf.Timestamp
-	8,  // 33: pyexec.v1.Execution.started:type_name -> pyexec.v1.Started
-	17, // 34: pyexec.v1.Execution.result:type_name -> pyexec.v1.Result
-	33, // 35: pyexec.v1.Session.created_at:type_name -> google.protobuf.Timestamp
-	33, // 36: pyexec.v1.Session.last_used:type_name -> google.protobuf.Timestamp
-	4,  // 37: pyexec.v1.Session.spec:type_name -> pyexec.v1.Spec
-	33, // 38: pyexec.v1.Session.expires_at:type_name -> google.protobuf.Timestamp
-	32, // 39: pyexec.v1.Session.idle_timeout:type_name -> google.protobuf.Duration
-	32, // 40: pyexec.v1.Session.max_life:type_name -> google.protobuf.Duration
-	3,  // 41: pyexec.v1.Session.limits:type_name -> pyexec.v1.Limits
-	33, // 42: pyexec.v1.File.mod_time:type_name -> google.protobuf.Timestamp
-	24, // 43: pyexec.v1.Info.capabilities:type_name -> pyexec.v1.Capabilities
-	30, // 44: pyexec.v1.Info.details:type_name -> pyexec.v1.Info.DetailsEntry
-	31, // 45: pyexec.v1.Info.metrics:type_name -> pyexec.v1.Info.MetricsEntry
-	27, // 46: pyexec.v1.Source.inline:type_name -> pyexec.v1.InlineSource
-	47, // [47:47] is the sub-list for method output_type
-	47, // [47:47] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	32, // 4: pyexec.v1.Limits.cpu_time:type_name -> google.protobuf.Duration
+	28, // 5: pyexec.v1.Spec.env:type_name -> pyexec.v1.Spec.EnvEntry
+	3,  // 6: pyexec.v1.Spec.limits:type_name -> pyexec.v1.Limits
+	32, // 7: pyexec.v1.Spec.sample_interval:type_name -> google.protobuf.Duration
+	33, // 8: pyexec.v1.Event.time:type_name -> google.protobuf.Timestamp
+	6,  // 9: pyexec.v1.Event.queued:type_name -> pyexec.v1.Queued
+	7,  // 10: pyexec.v1.Event.progress:type_name -> pyexec.v1.Progress
+	8,  // 11: pyexec.v1.Event.started:type_name -> pyexec.v1.Started
+	9,  // 12: pyexec.v1.Event.output:type_name -> pyexec.v1.Output
+	10, // 13: pyexec.v1.Event.display:type_name -> pyexec.v1.Display
+	11, // 14: pyexec.v1.Event.finished:type_name -> pyexec.v1.Finished
+	12, // 15: pyexec.v1.Event.unknown:type_name -> pyexec.v1.Unknown
+	29, // 16: pyexec.v1.Display.data:type_name -> pyexec.v1.Display.DataEntry
+	17, // 17: pyexec.v1.Finished.result:type_name -> pyexec.v1.Result
+	32, // 18: pyexec.v1.Phases.queue:type_name -> google.protobuf.Duration
+	32, // 19: pyexec.v1.Phases.prepare:type_name -> google.protobuf.Duration
+	32, // 20: pyexec.v1.Phases.run:type_name -> google.protobuf.Duration
+	32, // 21: pyexec.v1.Phases.collect:type_name -> google.protobuf.Duration
+	32, // 22: pyexec.v1.MemorySample.offset:type_name -> google.protobuf.Duration
+	13, // 23: pyexec.v1.Result.failure:type_name -> pyexec.v1.Failure
+	32, // 24: pyexec.v1.Result.wall:type_name -> google.protobuf.Duration
+	32, // 25: pyexec.v1.Result.cpu:type_name -> google.protobuf.Duration
+	14, // 26: pyexec.v1.Result.phases:type_name -> pyexec.v1.Phases
+	16, // 27: pyexec.v1.Result.memory_samples:type_name -> pyexec.v1.MemorySample
+	15, // 28: pyexec.v1.Result.artifacts:type_name -> pyexec.v1.Artifact
+	15, // 29: pyexec.v1.Result.files_changed:type_name -> pyexec.v1.Artifact
+	4,  // 30: pyexec.v1.Execution.spec:type_name -> pyexec.v1.Spec
+	33, // 31: pyexec.v1.Execution.created_at:type_name -> google.protobuf.Timestamp
+	33, // 32: pyexec.v1.Execution.started_at:type_name -> google.protobuf.Timestamp
+	33, // 33: pyexec.v1.Execution.finished_at:type_name -> google.protobuf.Timestamp
+	8,  // 34: pyexec.v1.Execution.started:type_name -> pyexec.v1.Started
+	17, // 35: pyexec.v1.Execution.result:type_name -> pyexec.v1.Result
+	33, // 36: pyexec.v1.Session.created_at:type_name -> google.protobuf.Timestamp
+	33, // 37: pyexec.v1.Session.last_used:type_name -> google.protobuf.Timestamp
+	4,  // 38: pyexec.v1.Session.spec:type_name -> pyexec.v1.Spec
+	33, // 39: pyexec.v1.Session.expires_at:type_name -> google.protobuf.Timestamp
+	32, // 40: pyexec.v1.Session.idle_timeout:type_name -> google.protobuf.Duration
+	32, // 41: pyexec.v1.Session.max_life:type_name -> google.protobuf.Duration
+	3,  // 42: pyexec.v1.Session.limits:type_name -> pyexec.v1.Limits
+	33, // 43: pyexec.v1.File.mod_time:type_name -> google.protobuf.Timestamp
+	24, // 44: pyexec.v1.Info.capabilities:type_name -> pyexec.v1.Capabilities
+	30, // 45: pyexec.v1.Info.details:type_name -> pyexec.v1.Info.DetailsEntry
+	31, // 46: pyexec.v1.Info.metrics:type_name -> pyexec.v1.Info.MetricsEntry
+	27, // 47: pyexec.v1.Source.inline:type_name -> pyexec.v1.InlineSource
+	48, // [48:48] is the sub-list for method output_type
+	48, // [48:48] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_pyexec_v1_types_proto_init() }

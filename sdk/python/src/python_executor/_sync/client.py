@@ -224,7 +224,8 @@ class Client:
         """Run a program for many cases, each in a sandbox of its own, and judge them. A case that has not passed is not an error.
 
         cases: for each one a dict with any of id, args, env, stdin (text) and expect. expect has any of exit_code, stdout, compare
-            (exact, lines or float), tolerance_abs and tolerance_rel.
+            (lines, exact or float; lines ignores the white space at the ends of lines and is the default), tolerance_abs and
+            tolerance_rel.
         on_case: gets each case as it ends. An exception of it cancels the cases that run, and is raised here. Without it the cases and their
             output are in the summary's results.
         parallel: cases that wait or run at once. Default: 8.
