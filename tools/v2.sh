@@ -57,7 +57,7 @@ while read -r where package tests; do
   cli) pattern=$tests ;;
   *)
     if [ "${tests%% *}" = . ]; then
-      tests=$("$suite/$package/v2.test" -test.list . | grep -vxFf <(tr ' ' '\n' <<<"$tests" | sed 's/^-//') | paste -sd ' ')
+      tests=$("$suite/$package/v2.test" -test.list '^Test' | grep -vxFf <(tr ' ' '\n' <<<"$tests" | sed 's/^-//') | paste -sd ' ')
     fi
     pattern="^(${tests// /|})\$"
     ;;
