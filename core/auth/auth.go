@@ -104,10 +104,10 @@ func (a *Authenticator) Authenticate(authorizationHeader string) (executor.Princ
 	scheme, token, _ := strings.Cut(authorizationHeader, " ")
 	token = strings.Trim(token, " ")
 	if !strings.EqualFold(scheme, "Bearer") || token == "" {
-		return executor.Principal{}, executor.Errorf(executor.Unauthenticated, "Authorization: must be a bearer token")
+		return executor.Principal{}, executor.Errorf(executor.Unauthenticated, "Authorization: must be \"Bearer TOKEN\", with a token of this server; its clients take it from PYEXEC_TOKEN")
 	}
 	if len(token) > MaxTokenBytes {
-		return executor.Principal{}, executor.Errorf(executor.Unauthenticated, "Authorization: unknown bearer token")
+		return executor.Principal{}, executor.Errorf(executor.Unauthenticated, "Authorization: the bearer token is unknown: it must be one of this server's tokens, whole and without quotes")
 	}
 	sum := sha256.Sum256([]byte(token))
 	found := -1
@@ -116,7 +116,7 @@ func (a *Authenticator) Authenticate(authorizationHeader string) (executor.Princ
 		found = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(sum[:], a.entries[i].sum[:]), i, found)
 	}
 	if found < 0 {
-		return executor.Principal{}, executor.Errorf(executor.Unauthenticated, "Authorization: unknown bearer token")
+		return executor.Principal{}, executor.Errorf(executor.Unauthenticated, "Authorization: the bearer token is unknown: it must be one of this server's tokens, whole and without quotes")
 	}
 	p := a.entries[found].principal
 	p.Scopes = slices.Clone(p.Scopes)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -49,18 +50,43 @@ func fieldsError(bad []executor.FieldError) error {
 }
 
 func notJSON(raw []byte, isBody bool) error {
-	message := "it is not UTF-8"
-	if utf8.Valid(raw) {
-		var v any
-		message = "unexpected end"
-		if err := json.Unmarshal(raw, &v); err != nil {
-			message = err.Error()
-		}
-	}
+	reason := whyNotJSON(raw)
 	if isBody {
-		return refuse(http.StatusBadRequest, executor.Invalid, "the body is not JSON: %s", message)
+		return refuse(http.StatusBadRequest, executor.Invalid, "the body is not JSON: %s", reason)
 	}
-	return &requestError{status: http.StatusBadRequest, where: "multipart", err: executor.FieldErrorf(executor.Invalid, "metadata", "is not JSON: %s", message)}
+	return &requestError{status: http.StatusBadRequest, where: "multipart", err: executor.FieldErrorf(executor.Invalid, "metadata", "is not JSON: %s", reason)}
+}
+
+// whyNotJSON returns what is wrong with a text, where, and what is usual instead.
+func whyNotJSON(raw []byte) string {
+	switch {
+	case len(bytes.TrimSpace(raw)) == 0:
+		return `it is empty, and must be an object, {"name": value}`
+	case !utf8.Valid(raw):
+		return "it is not UTF-8"
+	case bytes.HasPrefix(raw, []byte("\xef\xbb\xbf")):
+		return "it must not begin with a byte order mark"
+	}
+	var v any
+	err := json.Unmarshal(raw, &v)
+	bad, ok := errors.AsType[*json.SyntaxError](err)
+	if !ok {
+		return "unexpected end"
+	}
+	usual := ""
+	switch c := raw[max(0, min(int(bad.Offset), len(raw))-1)]; {
+	case strings.Contains(bad.Error(), "unexpected end"):
+		usual = ": it was cut, or a quote or a bracket is missing"
+	case c == '\'':
+		usual = ": names and strings have double quotes"
+	case c == '\n' && strings.HasSuffix(bad.Error(), "in string literal"):
+		usual = `: a line end in a string is written \n`
+	case c < ' ' && strings.HasSuffix(bad.Error(), "in string literal"):
+		usual = `: a control character in a string is written \u00XX`
+	case c == 'N' || c == 'I' || c == 'T' || c == 'F':
+		usual = ": the words of JSON are true, false and null"
+	}
+	return fmt.Sprintf("%v at byte %d%s", bad, bad.Offset, usual)
 }
 
 // maxFieldErrors bounds the bad fields that one answer names.
@@ -96,8 +122,12 @@ func (d *decoder) fields(path string, raw json.RawMessage, fields shape, into re
 		case !ok && len(d.errs) >= maxFieldErrors: // a hint takes time
 		case !ok:
 			near := fields.near(name)
+			hint := ""
+			if near != "" || !meant[""] { // the known fields are named once
+				hint = fields.hint(path, near)
+			}
 			meant[near] = true
-			d.bad(at, "unknown field%s", hint(path, near))
+			d.bad(at, "unknown field%s", hint)
 		case !isNull(raw):
 			given[name] = true
 			d.value(at, raw, r, into.FieldByIndex(r.index))

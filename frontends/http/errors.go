@@ -107,7 +107,7 @@ func problemOf(err error, requestID string) (pyexec.Problem, http.Header) {
 	if e, ok := errors.AsType[*executor.Error](err); ok {
 		p.Detail, p.ExecutionID, retry = e.Message, e.ExecutionID, e.RetryAfter
 		for _, f := range e.Fields {
-			if f.Field == "session" { // its name in the API
+			if f.Field == "session" && !strings.HasPrefix(f.Message, "unknown ") { // its name in the API
 				f.Field = "session_id"
 				p.Detail = strings.Replace(p.Detail, "session: "+f.Message, "session_id: "+f.Message, 1)
 			}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -74,34 +73,6 @@ func TestAPanicIsAnInternalError(t *testing.T) {
 	wantProblem(t, do(t, handlerOf(t, svc), http.MethodGet, "/api/v1/executions/"+testID, nil), 500, executor.Internal)
 }
 
-func TestWhatTheMuxRefusesIsAProblem(t *testing.T) {
-	t.Parallel()
-	h := handlerOf(t, hello().service())
-	for _, tt := range []struct {
-		name, method, path string
-		status             int
-		code               executor.Code
-	}{
-		{"an unknown path is not found", "GET", "/nowhere", 404, executor.NotFound},
-		{"the root is not found", "GET", "/", 404, executor.NotFound},
-		{"a path that would be cleaned is not found", "GET", "/api/v1//executions", 404, executor.NotFound},
-		{"dots in a path are not found", "GET", "/api/v1/executions/../executions", 404, executor.NotFound},
-		{"a trailing slash is not found", "GET", "/healthz/", 404, executor.NotFound},
-		{"another method is not allowed", "PUT", "/api/v1/exec/sync", 405, executor.Invalid},
-		{"GET on a POST is not allowed", "GET", "/api/v1/exec/async", 405, executor.Invalid},
-		{"OPTIONS is not allowed", "OPTIONS", "/api/v1/executions", 405, executor.Invalid},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			w := do(t, h, tt.method, tt.path, nil)
-			wantProblem(t, w, tt.status, tt.code)
-			if (tt.status == 405) != (w.Header().Get("Allow") != "") {
-				t.Fatalf("405 has Allow %q", w.Header().Get("Allow"))
-			}
-		})
-	}
-}
-
 func TestRetryAfterIsAtLeastASecond(t *testing.T) {
 	t.Parallel()
 	for retry, want := range map[time.Duration]string{0: "1", time.Millisecond: "1", time.Second: "1", 1001 * time.Millisecond: "2", time.Minute: "60"} {
@@ -129,26 +100,5 @@ func TestTheFirstPartOfARequestThatIsNamedIsKept(t *testing.T) {
 	p, _ := problemOf(in("body", in("query", executor.FieldErrorf(executor.Invalid, "limit", "bad"))), "")
 	if len(p.Errors) != 1 || p.Errors[0].Location != "query.limit" {
 		t.Errorf("%+v", p.Errors)
-	}
-}
-
-func TestAPathThatIsNotThereNamesTheOneThatWasMeant(t *testing.T) {
-	t.Parallel()
-	h := handlerOf(t, hello().service())
-	for path, want := range map[string]string{
-		"/api/v1/exec/sync/":       "did you mean /api/v1/exec/sync?",
-		"/api/v1//executions":      "did you mean /api/v1/executions?",
-		"/exec/sync":               "did you mean /api/v1/exec/sync?",
-		"/api/v1/api/v1/exec/sync": "did you mean /api/v1/exec/sync?",
-		"/api/v1/executions/a/":    "did you mean /api/v1/executions/a?",
-		"/":                        "the API is below /api/v1, and its description is at /openapi.json",
-		"/api/v1":                  "the API is below /api/v1",
-		"/api/v1/nothing":          "the API is below /api/v1",
-	} {
-		for _, method := range []string{http.MethodGet, http.MethodPost} {
-			if body := do(t, h, method, path, nil).Body.String(); !strings.Contains(body, "no such path: "+want) {
-				t.Errorf("%s %s: %s", method, path, body)
-			}
-		}
 	}
 }

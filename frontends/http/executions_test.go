@@ -132,33 +132,6 @@ func TestCancelAnswersWithTheStatus(t *testing.T) {
 	}
 }
 
-// TestUnknownQueryParametersAreRefused in all operations of the API, so that no limit in a query is ignored. Probes and pages take any.
-func TestUnknownQueryParametersAreRefused(t *testing.T) {
-	t.Parallel()
-	svc := hello().service()
-	h := handlerOf(t, svc)
-	for path, hint := range map[string]string{
-		"/api/v1/executions?limits=1": "limits: unknown parameter: did you mean limit?", one + "/logs?folow=true": "folow: unknown parameter: did you mean follow?",
-		"/api/v1/executions?wait=1&limit=0": "wait: unknown parameter", one + "/events?from=1": "from: unknown parameter",
-		one + "?x": "x: unknown parameter", "/api/v1/executions?=1": "(no name): unknown parameter",
-	} {
-		if p := wantProblem(t, do(t, h, http.MethodGet, path, nil), 422, executor.Invalid); p["detail"] != hint {
-			t.Errorf("%s: %v", path, p["detail"])
-		}
-	}
-	w := do(t, h, http.MethodPost, "/api/v1/exec/sync?timeout_seconds=1&b=2", strings.NewReader(`{"code":"1"}`), "Content-Type", "application/json")
-	p := wantProblem(t, w, 422, executor.Invalid, "b", "timeout_seconds")
-	if at := p["errors"].([]any)[0].(map[string]any)["location"]; at != "query.b" {
-		t.Errorf("location %v", at)
-	}
-	wantProblem(t, do(t, h, http.MethodDelete, one+"?force=%zz", nil), 422, executor.Invalid)
-	for _, path := range []string{"/healthz?x=1", "/readyz?x=1", "/openapi.json?v=2"} {
-		if w := do(t, h, http.MethodGet, path, nil); w.Code != 200 {
-			t.Errorf("%s: %d %s", path, w.Code, w.Body)
-		}
-	}
-}
-
 func TestListPages(t *testing.T) {
 	t.Parallel()
 	all := make([]executor.Execution, 5)

@@ -63,6 +63,10 @@ func (files) Schema(huma.Registry) *huma.Schema {
 // read implements reader.
 func (list *files) read(d *decoder, path string, raw json.RawMessage) {
 	*list = files{}
+	if kind := kindOf(raw); kind != "an object" {
+		d.bad(path, `must be an object of names and contents, {"main.py": "print(1)"} (got %s)`, kind)
+		return
+	}
 	full := false
 	d.object(path, raw, func(name, at string, raw json.RawMessage) {
 		switch {
@@ -113,7 +117,7 @@ func (d *decoder) content(at string, raw json.RawMessage) ([]byte, bool) {
 	given := false
 	d.object(at, raw, func(name, key string, raw json.RawMessage) {
 		if name != "base64" {
-			d.bad(key, "unknown field")
+			d.bad(at, `must be a string or {"base64": "…"} (got an object with %s)`, clip(name))
 			return
 		}
 		given = true

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -86,10 +87,12 @@ type frontend struct {
 	shapes        shapes
 	mux           *http.ServeMux
 	description   []byte
-	buffers       *buffered.Budget
-	uploadIdle    time.Duration
-	writeIdle     time.Duration
-	heartbeat     time.Duration
+	// paths are those of the operations, each as its segments.
+	paths      [][]string
+	buffers    *buffered.Budget
+	uploadIdle time.Duration
+	writeIdle  time.Duration
+	heartbeat  time.Duration
 }
 
 // shapes are those of the request bodies. metadata is that of a multipart part.
@@ -155,7 +158,9 @@ func newFrontend(svc executor.Service, o Options) (*frontend, error) {
 			at.Path = r.pattern
 		}
 		adapter.Handle(&at, f.serve(r))
+		f.paths = append(f.paths, strings.Split(r.path, "/"))
 	}
+	f.mux.HandleFunc("GET /{$}", f.index)
 	err := errors.Join(f.mount(docsFiles, docsAssets), f.mountMCP())
 	if err != nil {
 		return nil, err

@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"path"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"time"
 
@@ -95,7 +94,7 @@ func (f *frontend) access(ctx context.Context, r *http.Request, id, owner string
 // open reports whether a path needs no token. All other paths need one, even unknown paths.
 func open(p string) bool {
 	switch p {
-	case "/healthz", "/readyz", "/openapi.json", "/docs", "/mcp_ui":
+	case "/", "/healthz", "/readyz", "/openapi.json", "/docs", "/mcp_ui":
 		return true
 	}
 	return strings.HasPrefix(p, "/docs/") || strings.HasPrefix(p, "/mcp_ui/")
@@ -160,24 +159,6 @@ func (f *frontend) route(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	f.writeProblem(w, r, f.noSuchPath(r))
-}
-
-// noSuchPath names a path that has no operation, and one that was probably meant.
-func (f *frontend) noSuchPath(r *http.Request) error {
-	p := path.Clean("/" + r.URL.Path)
-	for _, near := range []string{p, path.Join(apiRoot, p), strings.TrimPrefix(p, apiRoot)} {
-		if near != r.URL.Path && near != "/" && f.has(near) {
-			return executor.Errorf(executor.NotFound, "no such path: did you mean %s?", clip(near))
-		}
-	}
-	return executor.Errorf(executor.NotFound, "no such path: the API is below %s, and its description is at /openapi.json", apiRoot)
-}
-
-// has reports whether a path has an operation for some method.
-func (f *frontend) has(p string) bool {
-	return slices.ContainsFunc([]string{http.MethodGet, http.MethodPost, http.MethodDelete, http.MethodPut, http.MethodPatch}, func(m string) bool {
-		return f.serves(&http.Request{Method: m, URL: &url.URL{Path: p}}, p)
-	})
 }
 
 // serves reports whether an operation has the path p. A pattern to which the mux would redirect, with one more slash, is another

@@ -106,7 +106,11 @@ func checkQuery(r *http.Request, known shape) error {
 	d := &decoder{}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if known[name] == nil && len(d.errs) < maxFieldErrors { // the hint for a name that is not reported would be wasted
-			d.bad(clip(name), "unknown parameter%s", hint("", known.near(name)))
+			hint := ": there is none here"
+			if len(known) > 0 {
+				hint = known.hint("", known.near(name))
+			}
+			d.bad(clip(name), "unknown parameter%s", hint)
 		}
 	}
 	if len(d.errs) > 0 {

@@ -3,9 +3,7 @@ package httpfrontend
 import (
 	"context"
 	"errors"
-	"mime"
 	"net/http"
-	"strings"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/frontends/http/apijson"
@@ -88,12 +86,9 @@ func (f *frontend) addRequirements(w http.ResponseWriter, r *http.Request, id st
 // sessionRequest reads a JSON body of the given shape into the struct that into points to. needed reports whether there must be
 // a body.
 func (f *frontend) sessionRequest(w http.ResponseWriter, r *http.Request, fields shape, into any, needed bool) error {
-	contentType := r.Header.Get("Content-Type")
-	mediaType, params, err := mime.ParseMediaType(contentType)
-	isJSON := err == nil && mediaType == "application/json" && (params["charset"] == "" || strings.EqualFold(params["charset"], "utf-8"))
-	notJSONType := refuse(http.StatusUnsupportedMediaType, executor.Invalid, "the Content-Type must be application/json (UTF-8) (got %.80q)", contentType)
+	_, _, isJSON := mediaTypeOf(r)
 	if needed && !isJSON {
-		return notJSONType
+		return wrongType(r, "application/json (UTF-8)")
 	}
 	b, err := f.openBody(w, r, min(metadataMax, f.opts.MaxBodyBytes))
 	if err != nil {
@@ -106,7 +101,7 @@ func (f *frontend) sessionRequest(w http.ResponseWriter, r *http.Request, fields
 	case len(raw) == 0 && !needed:
 		return nil
 	case !isJSON:
-		return notJSONType
+		return wrongType(r, "application/json (UTF-8)")
 	}
 	_, err = fields.decode(raw, into, true)
 	return in("body", err)

@@ -55,7 +55,7 @@ func TestABadRequestOfASessionNamesEveryField(t *testing.T) {
 		{"/" + testSession + "/restart", `{"wipe":"yes","hard":true}`, []string{"wipe", "hard"}},
 		{"/" + testSession + "/requirements", `{}`, []string{"requirements_txt"}},
 		{"/" + testSession + "/requirements", `{"requirements":"idna"}`, []string{"requirements"}},
-		{"/" + testSession + "/requirements", `{"packages":"idna"}`, []string{"packages", "requirements_txt"}},
+		{"/" + testSession + "/requirements", `{"packages":"idna"}`, []string{"packages"}},
 		{"/" + testSession + "/requirements", `{"requirements_txt":"  \n"}`, []string{"requirements_txt"}},
 		{"/" + testSession + "/requirements", `{"requirements_txt":["a"]}`, []string{"requirements_txt"}},
 	} {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"io"
 	"math"
-	"mime"
 	"mime/multipart"
 	"net/http"
 	"strings"
@@ -65,14 +64,9 @@ func (f *frontend) receive(w http.ResponseWriter, r *http.Request) (*upload, err
 
 // receiveInto is receive for the upload u, which may be that of a batch.
 func (f *frontend) receiveInto(u *upload, w http.ResponseWriter, r *http.Request) (*upload, error) {
-	mediaType, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	isJSON := err == nil && mediaType == "application/json"
-	if charset := params["charset"]; isJSON && charset != "" && !strings.EqualFold(charset, "utf-8") {
-		isJSON = false
-	}
+	mediaType, params, isJSON := mediaTypeOf(r)
 	if !isJSON && mediaType != "multipart/form-data" {
-		return nil, refuse(http.StatusUnsupportedMediaType, executor.Invalid,
-			"the Content-Type must be multipart/form-data or application/json (UTF-8) (got %.80q)", r.Header.Get("Content-Type"))
+		return nil, wrongType(r, "application/json (UTF-8) or multipart/form-data")
 	}
 	limit := f.opts.MaxBodyBytes
 	if isJSON {
@@ -194,7 +188,7 @@ func (u *upload) next() (*bulkPart, string, error) {
 	switch name {
 	case "metadata", "tar", "stdin":
 	default:
-		return nil, "", in("multipart", executor.FieldErrorf(executor.Invalid, clip(name), "unknown part: must be metadata, tar or stdin"))
+		return nil, "", in("multipart", executor.FieldErrorf(executor.Invalid, clip(name), "unknown part: %s", u.partHint(name)))
 	}
 	if u.seen[name] {
 		return nil, "", in("multipart", executor.FieldErrorf(executor.Invalid, name, "duplicate part"))
@@ -204,6 +198,14 @@ func (u *upload) next() (*bulkPart, string, error) {
 		return nil, "", in("multipart", executor.FieldErrorf(executor.Invalid, "stdin", "must be in the metadata or in a part, not in both"))
 	}
 	return part, name, nil
+}
+
+// partHint says what an unknown part was probably meant to be.
+func (u *upload) partHint(name string) string {
+	if u.frontend.shapes.batchMetadata[name] != nil {
+		return name + " is a field of the part metadata"
+	}
+	return "must be metadata, tar or stdin; the tar has the files"
 }
 
 func (u *upload) readMetadata(part *bulkPart) error {
@@ -308,7 +310,7 @@ func (u *upload) complete() error {
 	var err *executor.Error
 	switch {
 	case !u.seen["metadata"]:
-		err = executor.FieldErrorf(executor.Invalid, "metadata", "missing part")
+		err = executor.FieldErrorf(executor.Invalid, "metadata", "missing part: must be JSON, {\"entrypoint\": \"main.py\"}")
 	case !u.seen["tar"] && u.spec.Code == "" && len(u.spec.Command) == 0 && u.spec.Script == "":
 		err = executor.FieldErrorf(executor.Invalid, "tar", "missing part: must be given without code and command")
 	default:
