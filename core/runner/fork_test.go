@@ -85,6 +85,8 @@ func TestTheNextProgramsAreForked(t *testing.T) {
 	for range 3 {
 		r.wants(t, hello, "fork succeeded exit 0 hi")
 	}
+	displays := forked(executor.DisplayingProgram("import sys\nword = 'hi'\nprint(word, len(sys.argv), __name__)\nword"))
+	r.wants(t, displays, "fork succeeded exit 0 hi 1 __main__")
 	other := hello
 	other.Fork = "others"
 	r.wants(t, other, "exec succeeded exit 0 hi")

@@ -30,6 +30,7 @@ func sessionRules() []rule {
 		{"SE-13", "an interpreter that dies ends its Execution with its signal, and the Session is lost until it is restarted", sessionDies},
 		{"SE-14", "a restart forgets the state and keeps the files, a wipe removes them", sessionRestart},
 		{"SE-15", "a restart kills the running Execution", sessionRestartRunning},
+		{"SE-26", "a program outside of a Session that asks for it displays what a cell does, and is a program in all else", displayingProgram},
 	}, sessionRunRules(), sessionFileRules(), sessionLifeRules())
 }
 
@@ -148,6 +149,29 @@ func sessionValue(c *Case) {
 	}).succeeded().displays()
 	if len(shown) != 1 || string(shown[0].Data["text/html"]) != "<b>law</b>" {
 		c.Errorf("a rich value is shown as %+v", shown)
+	}
+}
+
+func displayingProgram(c *Case) {
+	job := c.job(Program{
+		Python: "import sys\nclass R:\n    def _repr_html_(self): return '<b>law</b>'\n    def __repr__(self): return 'R'\n" +
+			"display(R())\nopen('made', 'w').write(sys.stdin.read())\nprint(__name__, sys.argv[1:])\n40 + 2\n",
+		Fake: "display text/html <b>law</b>\nset x 42\nwrite-file made law\nprint __main__ ['a']\nvalue x",
+	})
+	job.Spec.Code = executor.DisplayingProgram(job.Spec.Code)
+	job.Spec.Args, job.Spec.OutputsChanged = []string{"a"}, true
+	c.stdin(&job, []byte("law"))
+	r := c.run(job).succeeded().exit(0).prints("__main__ ['a']\n")
+	if shown := r.displays(); len(shown) != 2 || string(shown[0].Data["text/html"]) != "<b>law</b>" || shown[0].Value || !shown[1].Value || string(shown[1].Data["text/plain"]) != "42" {
+		c.Errorf("it shows %+v", shown)
+	}
+	if len(r.result.Artifacts) != 1 || r.result.Artifacts[0].Path != "made" {
+		c.Errorf("its files are %+v", r.result.Artifacts)
+	}
+	failed := c.job(Program{Python: "import sys\ndisplay(1)\nsys.exit(7)\n", Fake: "display text/plain 1\nexit 7"})
+	failed.Spec.Code = executor.DisplayingProgram(failed.Spec.Code)
+	if shown := c.run(failed).status(executor.StatusFailed).exit(7).displays(); len(shown) != 1 {
+		c.Errorf("a program that fails shows %d", len(shown))
 	}
 }
 

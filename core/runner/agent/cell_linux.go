@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -209,7 +208,7 @@ func (c *cell) watch(answers <-chan drivers.Answer) {
 			}
 			switch a.Op {
 			case "display":
-				c.display(a)
+				c.show(a)
 			case "begun":
 				if begun = true; c.reason != executor.StatusUnknown {
 					interrupt = i.Send()
@@ -328,27 +327,12 @@ func (c *cell) verdict(ended, killed bool) {
 	}
 }
 
-// display sends a Display, behind all output that was written before it.
-func (c *cell) display(a drivers.Answer) {
-	d, err := session.ParseDisplay(a.Display)
-	if err != nil || c.displays >= executor.MaxDisplays {
-		c.execution.res.DisplaysDropped++
-		return
-	}
-	c.displays++
+// show sends a Display, behind all output that was written before it.
+func (c *cell) show(a drivers.Answer) {
 	for _, t := range c.interp.Outputs {
 		t.Drain()
 	}
-	if c.isCancelled() {
-		c.execution.res.DisplaysDropped++ // waiting for room would delay the interrupt
-		return
-	}
-	frame, err := json.Marshal(d)
-	if err != nil || len(frame) > protocol.MaxControl {
-		c.execution.res.DisplaysDropped++
-		return
-	}
-	_ = c.box.Event(protocol.FrameDisplay, frame) // without a listener the cell goes on
+	c.sendDisplay(a)
 }
 
 // feedCell makes a FIFO for the standard input of a cell, because every language can open one, and returns its name. Nothing is

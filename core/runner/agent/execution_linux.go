@@ -65,9 +65,10 @@ type execution struct {
 	forkResident int64
 	preCPU       time.Duration   // of the PreCommands
 	exiting      *sandbox.Reaper // of a main process that gave back its memory when it was seen to exit; nil: it has ended
-	// In a session, spared are the runner's children that are not the Command's, and displays counts Displays.
-	spared   map[int]bool
-	displays int
+	display      displaying
+	displays     int // sent so far
+	// In a session, spared are the runner's children that are not the Command's.
+	spared map[int]bool
 }
 
 func newExecution(a *agent, start protocol.Start) *execution {
@@ -237,7 +238,12 @@ func (x *execution) prepare() (*sandbox.Program, error) {
 	if err := x.runPreCommands(); err != nil {
 		return nil, err
 	}
+	code, displays := executor.CutDisplaying(start.Code)
+	start.Code = code
 	p, err := sandbox.Resolve(start, x.folder, cfg, x.python)
+	if err == nil && displays && code != "" && start.Directory == "" {
+		err = x.makeDisplaying()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -354,6 +360,7 @@ func (x *execution) runProgram(p *sandbox.Program) error {
 	}
 	x.res.PeakResidentBytes = end.MaxRSS
 	carried.finish()
+	x.sendDisplays()
 	x.res.Phases.Run = time.Since(got.At)
 	x.verdict(end, reason, x.group.OOMKills() > before, x.group.Bound.Full())
 	x.account(end, r, s)

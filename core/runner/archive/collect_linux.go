@@ -129,6 +129,14 @@ func Snapshot(root int) (map[string]FileID, error) {
 	return seen, w.Files(root)
 }
 
+// Update makes seen, a Snapshot, have the file name of the folder root as it is now, if it is a regular file of that size.
+func Update(root int, seen map[string]FileID, name string, size int64) {
+	var st unix.Stat_t
+	if unix.Fstatat(root, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Size == size {
+		seen[name] = FileID{st.Ino, st.Size, st.Mtim}
+	}
+}
+
 // Collector sends the files that Start asks to keep. No process of the program is alive.
 type Collector struct {
 	Out    *protocol.Writer

@@ -29,6 +29,9 @@
 // Code that begins with the comment of executor.ConsoleCell comes from a console. If it needs another line, the driver runs nothing,
 // displays executor.IncompleteType and ends the cell. The shell has no such cells, because the console knows its grammar.
 //
+// Program makes a Python program that displays what a cell displays and is a program in all else. It has no control channel: it appends
+// what a driver would say to a file.
+//
 // # Sessions in each language
 //
 // Python: cells run in __main__. The value of the last expression is displayed, unless the cell ends in a semicolon, and becomes _.

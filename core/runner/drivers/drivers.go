@@ -50,6 +50,12 @@ var pythonModules string
 //go:embed python/magics.py
 var pythonMagics string
 
+//go:embed python/code.py
+var pythonCode string
+
+//go:embed python/trace.py
+var pythonTrace string
+
 //go:embed python/cells.py
 var pythonCells string
 
@@ -98,7 +104,7 @@ func For(language executor.Language, interpreter []string) (Driver, error) {
 	}
 	switch language {
 	case executor.LanguageDefault, executor.LanguagePython:
-		return Driver{Command: []string{"-c", pythonBoot}, First: counted(pythonControl + pythonDisplay + pythonModules + pythonMagics + pythonCells), Variables: true, Paths: true, Begins: true, Signal: 63, Hears: true}, nil
+		return Driver{Command: []string{"-c", pythonBoot}, First: counted(pythonControl + pythonDisplay + pythonModules + pythonMagics + pythonCode + pythonTrace + pythonCells), Variables: true, Paths: true, Begins: true, Signal: 63, Hears: true}, nil
 	case executor.LanguageJavaScript:
 		// Without the checks code that is terminated in a timer does not end Node.
 		return Driver{

@@ -1,9 +1,14 @@
 package drivers_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -121,7 +126,53 @@ func TestHabitsOfNotebooks(t *testing.T) {
 				t.Errorf("displayed %q, want %q", got, want)
 			}
 		})
+		if len(h.cells) > 1 {
+			continue
+		}
+		t.Run(name+", in a program", func(t *testing.T) {
+			text := strings.Replace(h.cells[0], "coding: latin-1", "coding: utf-8", 1) // as the runner writes it
+			got, displays, code := runProgram(t, text, packages)
+			if h.failed == "" && (got != h.printed || code != 0) || !strings.Contains(got, h.failed) || (h.failed != "") != (code != 0) {
+				t.Errorf("it ended with %d\n%s", code, got)
+			}
+			if got, want := strings.Join(displays, ", "), strings.Join(h.displays, ", "); got != want {
+				t.Errorf("displayed %q, want %q", got, want)
+			}
+		})
 	}
+}
+
+// runProgram runs code as a program that displays, and returns what it printed, the types of what it displays, and its exit code.
+func runProgram(t *testing.T, code, packages string, args ...string) (printed string, displays []string, exit int) {
+	t.Helper()
+	dir := t.TempDir()
+	place := filepath.Join(dir, "displayed 'so'")
+	if err := os.WriteFile(filepath.Join(dir, "main.py"), []byte(drivers.Program(code, place)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "python3", append([]string{"-u", "main.py"}, args...)...)
+	cmd.Dir, cmd.Env = dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "PYTHONPATH=" + packages}
+	out, err := cmd.CombinedOutput()
+	if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended {
+		t.Fatal(err)
+	}
+	if now, err := os.ReadFile(filepath.Join(dir, "main.py")); err != nil || string(now) != code {
+		t.Errorf("the main file is then %q, %v", now, err)
+	}
+	raw, err := os.ReadFile(place)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(raw) {
+		var a struct {
+			Display struct{ Data map[string]string }
+		}
+		if err := json.Unmarshal(line, &a); err != nil {
+			t.Fatal(err)
+		}
+		displays = append(displays, strings.Join(slices.Sorted(maps.Keys(a.Display.Data)), " "))
+	}
+	return string(out), displays, cmd.ProcessState.ExitCode()
 }
 
 // shown runs a cell, and adds the types of what it displays.

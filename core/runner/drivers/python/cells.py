@@ -1,40 +1,10 @@
 # Errors, cells, and the requests between cells. See control.py.
-# Code that names one of NEED_LOOP, and none of OWN_LOOP, runs in an event loop even without await.
-NEED_LOOP = frozenset(("create_task", "ensure_future", "gather", "shield", "get_running_loop", "current_task"))
-OWN_LOOP = frozenset(("run", "run_until_complete", "run_forever"))
 # CONSOLE is the beginning of executor.ConsoleCell, INCOMPLETE is executor.IncompleteType.
 CONSOLE = "# python-executor: console\n"
 INCOMPLETE = "application/vnd.python-executor.incomplete+json"
 
 
 # Errors.
-
-
-def clean(error, seen):
-    """Removes the driver's frames from the tracebacks of an error and of its causes."""
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        if isinstance(error, SyntaxError) and error.text is None and str(error.filename).startswith("<cell "):
-            error.text = linecache.getline(error.filename, error.lineno or 0) or None  # the compiler had a tree instead of text
-        frames = []
-        tb = error.__traceback__
-        while tb is not None:
-            frames.append(tb)
-            tb = tb.tb_next
-        for i, tb in enumerate(frames):
-            if tb.tb_frame.f_code.co_filename.startswith("<cell "):
-                frames = frames[i:]
-                break
-        chain = None
-        for tb in reversed(frames):
-            if tb.tb_frame.f_globals is not globals():
-                chain = types.TracebackType(chain, tb.tb_frame, tb.tb_lasti, tb.tb_lineno)
-        error.__traceback__ = chain
-        for sub in getattr(error, "exceptions", None) or ():
-            if isinstance(sub, BaseException):
-                clean(sub, seen)
-        clean(error.__cause__, seen)
-        error = error.__context__
 
 
 def report(error):
@@ -83,51 +53,12 @@ def flush():
             pass
 
 
-def quiet(source, node):
-    """Reports whether a semicolon follows the last statement, so that its value is not shown."""
-    source = source.replace("\r\n", "\n").replace("\r", "\n")  # as the tokenizer does
-    lines = source.encode("utf-8", "surrogatepass").split(b"\n")[node.end_lineno - 1 :]
-    lines[0] = lines[0][node.end_col_offset :]
-    return any(b";" in line.split(b"#")[0] for line in lines)
-
-
 def lines_of(source):
     """Returns the lines as the tokenizer counts them. Each has a line end: without it, the marks below a line in a traceback are shifted."""
     lines = source.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     if not lines[-1]:
         lines.pop()
     return [line + "\n" for line in lines]
-
-
-def compile_cell(source, name):
-    """Returns the code before the last expression, that of the last expression, and whether both need an event loop."""
-    tree = compile(source, name, "exec", S.flags | _ast.PyCF_ONLY_AST, dont_inherit=True)
-    body = tree.body
-    last = None
-    if body and isinstance(body[-1], _ast.Expr) and not quiet(source, body[-1]):
-        last = _ast.Interactive([body.pop()])  # calls sys.displayhook from the frame of the cell
-    names = set()
-    stack = list(body) + ([last] if last is not None else [])
-    if "asyncio" in sys.modules or "asyncio" in source:
-        while stack:
-            node = stack.pop()
-            if isinstance(node, _ast.Attribute):
-                names.add(node.attr)
-            elif isinstance(node, _ast.Name):
-                names.add(node.id)
-            for field in node._fields:
-                child = getattr(node, field, None)
-                if isinstance(child, _ast.AST):
-                    stack.append(child)
-                elif isinstance(child, list):
-                    stack.extend(c for c in child if isinstance(c, _ast.AST))
-    first = None
-    if body:
-        first = compile(tree, name, "exec", S.flags, dont_inherit=True)
-        S.flags |= first.co_flags & FUTURE_FLAGS
-    if last is not None:
-        last = compile(last, name, "single", S.flags, dont_inherit=True)
-    return first, last, bool(names & NEED_LOOP) and not names & OWN_LOOP
 
 
 def evaluate(code, in_loop):

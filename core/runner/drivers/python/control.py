@@ -6,7 +6,7 @@
 # and nothing else.
 #
 # The driver is one text of these files: control.py (socket, interrupts), display.py (values, figures), modules.py (what users import),
-# magics.py (lines of notebooks that are no Python), cells.py (requests).
+# magics.py (lines of notebooks that are no Python), code.py (compiling), trace.py (tracebacks), cells.py (requests).
 import _ast
 import _contextvars
 import _thread
@@ -56,6 +56,7 @@ class State:
     stdin = None
     stdin_is_null = True
     shown = []  # figures that were displayed as values in this cell
+    outer = ()  # the code that calls the driver
 
 
 S = State()
@@ -65,6 +66,10 @@ SYSTEM_EXCEPTHOOK = sys.excepthook
 get_pid = os.getpid
 MAIN_THREAD = _thread.get_ident()
 DEFAULT_INT_HANDLER = signal.default_int_handler
+
+
+def is_users(filename):
+    return filename.startswith("<cell ")
 
 
 # The control socket.
