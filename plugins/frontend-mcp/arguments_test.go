@@ -209,7 +209,7 @@ func TestALimitThatWasHitIsTold(t *testing.T) {
 		ran          bool
 		suffix, note string
 	}{
-		"memory":                 {executor.Result{Status: executor.StatusOutOfMemory, Signal: "SIGKILL", Failure: limit("config.memory_mb")}, true, "[OUT OF MEMORY]", "needed more memory"},
+		"memory":                 {executor.Result{Status: executor.StatusOutOfMemory, Signal: "SIGKILL", Failure: limit("config.memory_mb")}, true, "[OUT OF MEMORY]", "The memory limit was reached (config.memory_mb: full)"},
 		"memory, unnamed":        {executor.Result{Status: executor.StatusOutOfMemory, Signal: "SIGKILL"}, true, "[OUT OF MEMORY]", "needed more memory"},
 		"memory of a child":      {executor.Result{Status: executor.StatusFailed, ExitCode: &one, Failure: limit("config.memory_mb")}, true, "[OUT OF MEMORY]", "config.memory_mb: full"},
 		"disk":                   {executor.Result{Status: executor.StatusFailed, ExitCode: &one, Failure: limit("config.disk_mb")}, true, "[DISK FULL]", "config.disk_mb: full"},
@@ -222,7 +222,7 @@ func TestALimitThatWasHitIsTold(t *testing.T) {
 		if got := suffix(test.r); got != test.suffix {
 			t.Errorf("%s: the suffix is %q", name, got)
 		}
-		if got := note("ctx-1", test.r); !strings.Contains(got, test.note) || test.note == "" && got != "" {
+		if got := note(runCodeArgs{ContextID: "ctx-1"}, test.r); !strings.Contains(got, test.note) || test.note == "" && got != "" {
 			t.Errorf("%s: the note is %q", name, got)
 		}
 	}

@@ -132,8 +132,11 @@ func TestCodeWithoutAContextIsAProgramOfItsOwn(t *testing.T) {
 			t.Errorf("%s: %v", code, a)
 		}
 	}
-	if a := run(map[string]any{"code": "hang", "timeout_ms": 50}); a.fields["note"] != "The code reached its time limit and was interrupted." {
+	if a := run(map[string]any{"code": "hang", "timeout_ms": 50}); a.fields["note"] != "The time limit was reached (timeout_ms=50, wall time): raise timeout_ms, or do less in one call." {
 		t.Error(a)
+	}
+	if a := run(map[string]any{"code": "set x 42\ndisplay image/png abc\nvalue x"}); a.fields["result"] != "42" || a.fields["stdout"] != "" || len(a.content) != 2 || a.content[1].(map[string]any)["type"] != "image" {
+		t.Errorf("a value and a picture: %v", a)
 	}
 	if uris, _ := links(t, run(map[string]any{"code": "write-file a.txt one"})); len(uris) != 1 || !strings.HasPrefix(uris[0], "execution-file://") {
 		t.Errorf("links: %v", uris)

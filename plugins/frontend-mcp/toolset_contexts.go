@@ -24,30 +24,30 @@ const (
 const maxImageBytes = 600 << 10
 
 type runCodeArgs struct {
-	Code      string `json:"code" jsonschema:"Source code; in a context, names, imports and variables stay for the next call"`
-	ContextID string `json:"context_id,omitempty" jsonschema:"Id of a context from create_context; default: the code runs as a Python program of its own, and nothing is kept"`
+	Code      string `json:"code"`
+	ContextID string `json:"context_id,omitempty"`
 	// Requirements are installed before the code runs.
-	Requirements []string `json:"requirements,omitempty" jsonschema:"Packages that the code needs, like numpy; those that are missing are installed first"`
-	TimeoutMS    int64    `json:"timeout_ms,omitempty" jsonschema:"Interrupt the code after so many milliseconds and keep the state; default: the server's"`
+	Requirements []string `json:"requirements,omitempty" jsonschema:"Packages to install first; pip does not run in code"`
+	TimeoutMS    int64    `json:"timeout_ms,omitempty" jsonschema:"Interrupt then; a context keeps its state"`
 }
 
 type runCodeResult struct {
 	Stdout        string  `json:"stdout"`
 	Stderr        string  `json:"stderr"`
 	Success       bool    `json:"success"`
-	ExecutionTime float64 `json:"execution_time" jsonschema:"Seconds"`
-	Result        string  `json:"result,omitempty" jsonschema:"Value of the last expression, as text; only in a context"`
+	ExecutionTime float64 `json:"execution_time"`
+	Result        string  `json:"result,omitempty"`
 	ExecutionID   string  `json:"execution_id"`
-	Note          string  `json:"note,omitempty" jsonschema:"What happened to the context, or what to do about a failure"`
+	Note          string  `json:"note,omitempty"`
 }
 
 type createContextArgs struct {
-	Name        string `json:"name" jsonschema:"A name for people"`
-	Language    string `json:"language,omitempty" jsonschema:"python (default) or javascript"`
+	Name        string `json:"name"`
+	Language    string `json:"language,omitempty"`
 	Description string `json:"description,omitempty"`
 	// Requirements are besides the configured ones.
-	Requirements  []string `json:"requirements,omitempty" jsonschema:"Packages of a python context, like numpy or pandas>=2"`
-	PythonVersion string   `json:"python_version,omitempty" jsonschema:"Exact minor version, like 3.13; default: the server's"`
+	Requirements  []string `json:"requirements,omitempty" jsonschema:"Python packages, like pandas>=2"`
+	PythonVersion string   `json:"python_version,omitempty"`
 }
 
 type createContextResult struct {
@@ -61,7 +61,7 @@ type createContextResult struct {
 }
 
 type stopContextArgs struct {
-	ContextID string `json:"context_id" jsonschema:"Id of a context"`
+	ContextID string `json:"context_id"`
 }
 
 type stopContextResult struct {
@@ -102,31 +102,27 @@ func (c contexts) add() {
 		t.log.Warn("toolset contexts is left out: the backend has no sessions", "backend", b.Name)
 		return
 	}
-	net := "It has no network."
-	if t.config.network(ToolsetContexts) == executor.NetworkOn {
-		net = "It may use the network."
-	}
+	net := networkText(t.config.network(ToolsetContexts))
 	if list := t.config.Contexts.Requirements; len(list) > 0 {
 		net = "Python has " + strings.Join(list, ", ") + ". " + net
 	}
 	bad := func(err error) *mcp.CallToolResult { return contextError(codeInvalidParams, "%v", err) }
 	addTool[runCodeArgs, runCodeResult](t, tool{
-		name: "run_code", title: "Run code",
-		description: "Run code. With context_id, the code runs in a context that create_context made, whose state (variables, imports, files) is kept between calls. " +
-			"Without context_id, the code is a Python program in a fresh sandbox: nothing is kept, so print what you need. " +
-			"An exception is a normal result with success false and the traceback in stderr. In a context, plots and images come back as images. pip does not run in code: use requirements or install_packages.",
-		openWorld: t.config.network(ToolsetContexts) == executor.NetworkOn,
+		name: "run_code",
+		description: "Run code in a context, which keeps variables and files, or without context_id as a Python program in a fresh sandbox. " +
+			"result is the last expression's value; plots come as images, files as links.",
+		closed: t.config.network(ToolsetContexts) != executor.NetworkOn,
 	}, bad, c.runCode)
 	addTool[createContextArgs, createContextResult](t, tool{
-		name: "create_context", title: "Create a context",
-		description: "Create a context: an interpreter of python (default) or javascript whose state lasts until stop_context, or until it was idle for long. requirements are installed first. " + net,
+		name:        "create_context",
+		description: "Open a python or javascript interpreter that keeps its state until stop_context or long idleness. " + net,
 	}, bad, c.create)
 	addTool[stopContextArgs, stopContextResult](t, tool{
-		name: "stop_context", title: "Stop a context", destructive: true,
-		description: "Stop a context: what runs in it is killed, its state and files are removed.",
+		name: "stop_context", destructive: true,
+		description: "End a context with its code, state and files.",
 	}, bad, c.stop)
 	addTool[listContextsArgs, listContextsResult](t, tool{
-		name: "list_contexts", title: "List contexts", description: "List the active contexts, newest first. A context whose interpreter has died is not active.", readOnly: true, idempotent: true,
+		name: "list_contexts", description: "List active contexts, newest first.", readOnly: true,
 	}, bad, c.list)
 	c.addState(bad)
 	c.addFileTools(bad)
@@ -173,6 +169,14 @@ func (c contexts) create(ctx context.Context, request mcp.CallToolRequest, a cre
 	if b := c.backend(); b.Healthy && len(b.Capabilities.Languages) > 0 && !slices.Contains(b.Capabilities.Languages, language) {
 		return contextError(codeInvalidLanguage, "%s is not available on this server", language), nil
 	}
+	if language == executor.LanguageJavaScript {
+		switch {
+		case len(a.Requirements) > 0:
+			return contextError(codeInvalidParams, "requirements: must be empty for a JavaScript context: %s", noNPMPackages), nil
+		case a.PythonVersion != "":
+			return contextError(codeInvalidParams, "python_version: must be empty for a JavaScript context (got %q)", a.PythonVersion), nil
+		}
+	}
 	_, err := requirements("requirements", a.Requirements)
 	if err == nil {
 		err = c.checkVersion(a.PythonVersion)
@@ -183,7 +187,7 @@ func (c contexts) create(ctx context.Context, request mcp.CallToolRequest, a cre
 	spec := c.contextSpec(a.Requirements)
 	spec.PythonVersion = a.PythonVersion
 	if language != executor.LanguagePython {
-		spec.Language, spec.Requirements = language, strings.Join(a.Requirements, "\n")
+		spec.Language, spec.Requirements = language, ""
 	}
 	newProgress(ctx, request).say("preparing", true)
 	s, err := c.svc.OpenSession(ctx, executor.Session{Name: a.Name, Description: a.Description, Language: language, Spec: spec})

@@ -18,10 +18,10 @@ import (
 const encodingBase64 = "base64"
 
 type writeContextFileArgs struct {
-	ContextID string `json:"context_id" jsonschema:"Id of a context"`
-	Path      string `json:"path" jsonschema:"Path in the context's work folder, like data/rows.csv"`
-	Content   string `json:"content" jsonschema:"The whole content"`
-	Encoding  string `json:"encoding,omitempty" jsonschema:"text (default) or base64"`
+	ContextID string `json:"context_id"`
+	Path      string `json:"path" jsonschema:"In the work folder, like data/rows.csv"`
+	Content   string `json:"content"`
+	Encoding  string `json:"encoding,omitempty" jsonschema:"text or base64"`
 }
 
 type writeContextFileResult struct {
@@ -30,28 +30,28 @@ type writeContextFileResult struct {
 }
 
 type readContextFileArgs struct {
-	ContextID string `json:"context_id" jsonschema:"Id of a context"`
-	Path      string `json:"path" jsonschema:"Path in the context's work folder"`
-	Offset    int64  `json:"offset,omitempty" jsonschema:"Read from this byte on: next_offset of the answer before"`
+	ContextID string `json:"context_id"`
+	Path      string `json:"path"`
+	Offset    int64  `json:"offset,omitempty" jsonschema:"next_offset of the answer before"`
 }
 
 type readContextFileResult struct {
 	Path       string `json:"path"`
 	SizeBytes  int64  `json:"size_bytes"`
 	Content    string `json:"content,omitempty"`
-	Encoding   string `json:"encoding,omitempty" jsonschema:"base64 if the content is not text"`
-	NextOffset int64  `json:"next_offset,omitempty" jsonschema:"Where the rest begins, if there is one"`
+	Encoding   string `json:"encoding,omitempty"`
+	NextOffset int64  `json:"next_offset,omitempty"`
 }
 
 // addFileTools adds the tools that write and read files of a context.
 func (c contexts) addFileTools(bad func(error) *mcp.CallToolResult) {
 	addTool[writeContextFileArgs, writeContextFileResult](c.tools, tool{
-		name: "write_context_file", title: "Write a file into a context", idempotent: true, destructive: true,
-		description: "Write a small file into the work folder of a context, where its code finds it. It replaces a file of that name.",
+		name: "write_context_file", destructive: true,
+		description: "Write a file into a context's work folder, the folder of its code.",
 	}, bad, c.writeFile)
 	addTool[readContextFileArgs, readContextFileResult](c.tools, tool{
-		name: "read_context_file", title: "Read a file of a context", readOnly: true, idempotent: true,
-		description: "Read a file from the work folder of a context. An image comes as an image, long text piece by piece.",
+		name: "read_context_file", readOnly: true,
+		description: "Read a file of a context: an image as an image, long text in pieces.",
 	}, bad, c.readFile)
 }
 

@@ -24,12 +24,16 @@ func (c contexts) runCode(ctx context.Context, request mcp.CallToolRequest, a ru
 	if err != nil {
 		return contextError(codeInvalidParams, "%v", err), nil
 	}
+	if lines != "" && c.language(ctx, a.ContextID) == executor.LanguageJavaScript {
+		return contextError(codeInvalidParams, "requirements: must be empty in a JavaScript context: %s", noNPMPackages), nil
+	}
 	progress := newProgress(ctx, request)
 	spec := executor.Spec{Session: a.ContextID, Code: a.Code}
 	switch {
 	case a.ContextID == "":
 		spec = c.contextSpec(a.Requirements)
-		spec.Code, spec.OutputsChanged = a.Code, c.backend().Capabilities.Artifacts // the result links to these files
+		spec.Code = executor.DisplayingProgram(a.Code)
+		spec.OutputsChanged = c.backend().Capabilities.Artifacts // the result links to these files
 	case lines != "":
 		progress.say("installing", true)
 		if _, err = c.svc.AddRequirements(ctx, a.ContextID, lines); err != nil {
@@ -53,7 +57,7 @@ func (c contexts) runCode(ctx context.Context, request mcp.CallToolRequest, a ru
 	}
 	out := runCodeResult{
 		Stdout: o.stdout.text(rest), Stderr: o.stderr.text(rest), Success: o.result.Status == executor.StatusSucceeded,
-		ExecutionTime: o.result.Wall.Seconds(), ExecutionID: o.id, Note: note(a.ContextID, o.result),
+		ExecutionTime: o.result.Wall.Seconds(), ExecutionID: o.id, Note: note(a, o.result),
 	}
 	c.explain(a, o.result, &out)
 	for _, d := range o.displays {
@@ -88,32 +92,34 @@ func (c contexts) explain(a runCodeArgs, r executor.Result, out *runCodeResult) 
 		out.Stderr = line
 		return
 	}
-	out.Note = strings.TrimSpace(out.Note + " " + advice.hint(out.Stderr, r.Status == executor.StatusFailed))
+	failed := r.Status == executor.StatusFailed
+	out.Note = strings.TrimSpace(out.Note + " " + advice.hint(a.Code, out.Stderr, failed))
+	if failed && out.Note == "" && anotherLanguage().MatchString(a.Code) && strings.Contains(out.Stderr, `File "`) {
+		out.Note = `This runs Python. For JavaScript call create_context(language="javascript").`
+	}
 }
 
-// note explains why the code stopped and what happened to its context, as far as the output does not tell it. contextID is empty for
-// code without a context.
-func note(contextID string, r executor.Result) string {
+// anotherLanguage is code that looks like JavaScript, in code that fails as Python.
+var anotherLanguage = compiled(`(?m)^\s*(?:const|let|var)\s+[\w{[]|\bconsole\.log\(|^\s*(?:async\s+)?function\b|=>\s*[{(\w]`)
+
+// note explains why the code stopped and what happened to its context, as far as the output does not tell it.
+func note(a runCodeArgs, r executor.Result) string {
 	var said []string
+	if reached := (clock{"timeout_ms", time.Millisecond, duration(a.TimeoutMS, time.Millisecond)}).reached(r); reached != "" {
+		said = append(said, reached)
+	}
 	switch r.Status {
-	case executor.StatusTimedOut:
-		said = append(said, "The code reached its time limit and was interrupted.")
-	case executor.StatusOutOfMemory:
-		said = append(said, "The code needed more memory than it may use.")
 	case executor.StatusKilled:
 		said = append(said, "The code was cancelled.")
 	case executor.StatusFailed:
-		if limit := r.HitLimit(); limit != nil {
-			said = append(said, "The code ran into a limit: "+limit.Message+".")
-		}
 		if r.ExitCode != nil && r.StderrBytes == 0 { // sys.exit(3) prints nothing
 			said = append(said, fmt.Sprintf("The code ended with exit code %d.", *r.ExitCode))
 		}
-		if r.Signal != "" && contextID == "" {
+		if r.Signal != "" && a.ContextID == "" {
 			said = append(said, "The code was ended by "+r.Signal+".")
 		}
 	}
-	if contextID != "" {
+	if a.ContextID != "" {
 		said = append(said, contextNote(r)...)
 	}
 	return strings.Join(said, " ")

@@ -16,28 +16,28 @@ import (
 var contextNames = map[string]string{"requirements_txt": "requirements", "config.timeout_seconds": "timeout_ms"}
 
 type installPackagesArgs struct {
-	ContextID string   `json:"context_id" jsonschema:"Id of a context"`
-	Packages  []string `json:"packages" jsonschema:"Packages, like numpy or pandas>=2"`
+	ContextID string   `json:"context_id"`
+	Packages  []string `json:"packages" jsonschema:"Like numpy or pandas>=2"`
 }
 
 type installPackagesResult struct {
 	ContextID string   `json:"context_id"`
-	Packages  []string `json:"packages" jsonschema:"All packages that the context has now"`
+	Packages  []string `json:"packages"`
 }
 
 type interruptContextArgs struct {
-	ContextID string `json:"context_id" jsonschema:"Id of a context"`
+	ContextID string `json:"context_id"`
 }
 
 type interruptContextResult struct {
 	ContextID   string `json:"context_id"`
 	Status      string `json:"status"`
-	Interrupted bool   `json:"interrupted" jsonschema:"Whether code was running"`
+	Interrupted bool   `json:"interrupted"`
 }
 
 type restartContextArgs struct {
-	ContextID string `json:"context_id" jsonschema:"Id of a context"`
-	Wipe      bool   `json:"wipe,omitempty" jsonschema:"Also remove its files; default false"`
+	ContextID string `json:"context_id"`
+	Wipe      bool   `json:"wipe,omitempty" jsonschema:"Remove its files, too"`
 }
 
 type restartContextResult struct {
@@ -49,16 +49,16 @@ type restartContextResult struct {
 // addState adds the tools for what a context has: its packages and its interpreter.
 func (c contexts) addState(bad func(error) *mcp.CallToolResult) {
 	addTool[installPackagesArgs, installPackagesResult](c.tools, tool{
-		name: "install_packages", title: "Install packages into a context", idempotent: true,
-		description: "Install Python packages into a context that exists. Its state is kept, and it needs no restart. pip does not run in code.",
+		name:        "install_packages",
+		description: "Install Python packages into a context. Its state is kept.",
 	}, bad, c.install)
 	addTool[interruptContextArgs, interruptContextResult](c.tools, tool{
-		name: "interrupt_context", title: "Interrupt a context", idempotent: true,
-		description: "Stop the code that runs in a context, as Ctrl-C does. Its state is kept.",
+		name:        "interrupt_context",
+		description: "Stop code that runs in a context, as Ctrl-C. Its state is kept.",
 	}, bad, c.interrupt)
 	addTool[restartContextArgs, restartContextResult](c.tools, tool{
-		name: "restart_context", title: "Restart a context", destructive: true,
-		description: "Start the interpreter of a context anew: what runs is killed, variables and imports are gone, packages and files stay.",
+		name: "restart_context", destructive: true,
+		description: "Restart a context's interpreter: code and variables are gone, packages and files stay.",
 	}, bad, c.restart)
 }
 
@@ -110,6 +110,9 @@ func (c contexts) install(ctx context.Context, request mcp.CallToolRequest, a in
 		return contextError(codeInvalidParams, "packages: must not be empty"), nil
 	case err != nil:
 		return contextError(codeInvalidParams, "%v", err), nil
+	}
+	if c.language(ctx, a.ContextID) == executor.LanguageJavaScript {
+		return contextError(codeInvalidParams, "packages: a JavaScript context takes none: %s", noNPMPackages), nil
 	}
 	newProgress(ctx, request).say("installing", true)
 	all, err := c.svc.AddRequirements(ctx, a.ContextID, lines)

@@ -17,7 +17,7 @@ type listJobsArgs struct{}
 
 // jobInfo is one job of list_running_jobs. The specification prescribes that every value is text.
 type jobInfo struct {
-	JobID          string `json:"job_id" jsonschema:"Id of a job"`
+	JobID          string `json:"job_id"`
 	Running        string `json:"running"`
 	ExitCode       string `json:"exit_code"`
 	PID            string `json:"pid"`
@@ -33,9 +33,9 @@ type jobList struct {
 }
 
 type jobOutputArgs struct {
-	JobID        string `json:"job_id" jsonschema:"Id of a job"`
-	StdoutOffset *int64 `json:"stdout_offset,omitempty" jsonschema:"Return stdout from this byte on: next_stdout_offset of the answer before"`
-	StderrOffset *int64 `json:"stderr_offset,omitempty" jsonschema:"Return stderr from this byte on: next_stderr_offset of the answer before"`
+	JobID        string `json:"job_id"`
+	StdoutOffset *int64 `json:"stdout_offset,omitempty" jsonschema:"next_stdout_offset of the answer before"`
+	StderrOffset *int64 `json:"stderr_offset,omitempty"`
 }
 
 type jobOutput struct {
@@ -50,25 +50,26 @@ type jobOutput struct {
 	StderrTruncated  bool   `json:"stderr_truncated"`
 	NextStdoutOffset int64  `json:"next_stdout_offset"`
 	NextStderrOffset int64  `json:"next_stderr_offset"`
-	Error            string `json:"error,omitempty" jsonschema:"Why the script did not run"`
+	Error            string `json:"error,omitempty"`
+	Hint             string `json:"hint,omitempty"`
 	// PythonVersionUsed and ResolvedDependencies are known when the script runs.
-	PythonVersionUsed    string   `json:"python_version_used,omitempty" jsonschema:"Once the script runs"`
-	ResolvedDependencies []string `json:"resolved_dependencies,omitempty" jsonschema:"Once the script runs: the installed packages"`
+	PythonVersionUsed    string   `json:"python_version_used,omitempty"`
+	ResolvedDependencies []string `json:"resolved_dependencies,omitempty"`
 }
 
 type killJobArgs struct {
-	JobID string `json:"job_id" jsonschema:"Id of a job"`
+	JobID string `json:"job_id"`
 }
 
 type killJobResult struct {
-	JobID    string `json:"job_id" jsonschema:"Id of a job"`
+	JobID    string `json:"job_id"`
 	Status   string `json:"status"`
 	ExitCode string `json:"exit_code"`
-	Message  string `json:"message,omitempty" jsonschema:"Why the status is not killed"`
+	Message  string `json:"message,omitempty"`
 }
 
 type jobCleanupArgs struct {
-	JobID string `json:"job_id,omitempty" jsonschema:"A finished job; default: all that have finished"`
+	JobID string `json:"job_id,omitempty" jsonschema:"Default: all finished jobs"`
 }
 
 type jobCleanupResult struct {
@@ -86,20 +87,20 @@ func errNoJob(id string) *mcp.CallToolResult {
 
 func (p *python) addJobTools() {
 	addTool[listJobsArgs, jobList](p.tools, tool{
-		name: "list_running_jobs", title: "List jobs", tags: []string{"jobs", "introspection"}, readOnly: true, idempotent: true,
-		description: "List the jobs that the async tools have started, finished ones too, oldest first. Every value is text. Example: {}",
+		name: "list_running_jobs", tags: []string{"jobs", "introspection"}, readOnly: true,
+		description: "List jobs, also finished ones, oldest first.",
 	}, badValue, p.listJobs)
 	addTool[jobOutputArgs, jobOutput](p.tools, tool{
-		name: "get_job_output", title: "Read a job's output", tags: []string{"jobs", "introspection"}, readOnly: true, idempotent: true,
-		description: "Read what a job has written so far, or all of it when it has finished. Long output is cut; with stdout_offset and stderr_offset it is read piece by piece. Errors: ValueError (no such job, a negative offset). Example: {\"job_id\": \"exe_…\"}",
+		name: "get_job_output", tags: []string{"jobs", "introspection"}, readOnly: true,
+		description: "Read a job's output so far; from an offset on in pieces.",
 	}, badValue, p.getOutput)
 	addTool[killJobArgs, killJobResult](p.tools, tool{
-		name: "kill_job", title: "Kill a job", tags: []string{"jobs", "control"}, destructive: true, idempotent: true,
-		description: "Stop a job and everything it has started, and wait until it is gone. The status is killed; for a job that had ended before it is finished, with a message. Errors: ValueError (no such job). Example: {\"job_id\": \"exe_…\"}",
+		name: "kill_job", tags: []string{"jobs", "control"}, destructive: true,
+		description: "Stop a job and all it started.",
 	}, badValue, p.killJob)
 	addTool[jobCleanupArgs, jobCleanupResult](p.tools, tool{
-		name: "job_cleanup", title: "Forget finished jobs", tags: []string{"jobs", "control"}, idempotent: true,
-		description: "Remove finished jobs from the list. Running ones stay. Errors: ValueError (no such job). Example: {}",
+		name: "job_cleanup", tags: []string{"jobs", "control"},
+		description: "Remove finished jobs from the list.",
 	}, badValue, p.cleanup)
 }
 
@@ -176,6 +177,11 @@ func (p *python) getOutput(ctx context.Context, _ mcp.CallToolRequest, a jobOutp
 		if !stderr.cut() || stderr.whole != nil { // only at the end of stderr
 			out.Stderr += suffix(*r)
 		}
+		limit := clock{limit: x.Spec.Limits.Timeout}
+		if limit.limit > 0 {
+			limit.argument, limit.unit = "timeout_seconds", time.Second
+		}
+		out.Hint = limit.reached(*r)
 	}
 	return structured(out, "", files...)
 }

@@ -35,28 +35,28 @@ var scriptNames = map[string]string{
 }
 
 type dirArgs struct {
-	Directory     string   `json:"directory" jsonschema:"Folder to run in; it must exist"`
-	ScriptPath    *string  `json:"script_path,omitempty" jsonschema:"Script file, absolute or relative to directory; not with script_content"`
-	ScriptContent *string  `json:"script_content,omitempty" jsonschema:"Source code; not with script_path"`
-	Args          []string `json:"args,omitempty" jsonschema:"Arguments of the script"`
-	UseUV         *bool    `json:"use_uv,omitempty" jsonschema:"true (default): a managed interpreter, with what the script's PEP 723 block, else the folder's requirements.txt, uv.lock or pyproject.toml requires; false: the system's python"`
-	PythonVersion *string  `json:"python_version,omitempty" jsonschema:"Exact minor version, like 3.13; only with use_uv; default: the server's"`
+	Directory     string   `json:"directory"`
+	ScriptPath    *string  `json:"script_path,omitempty" jsonschema:"Absolute, or relative to directory; this or script_content"`
+	ScriptContent *string  `json:"script_content,omitempty"`
+	Args          []string `json:"args,omitempty"`
+	UseUV         *bool    `json:"use_uv,omitempty" jsonschema:"With the packages of the PEP 723 block, else of requirements.txt, uv.lock or pyproject.toml; false: the system's python"`
+	PythonVersion *string  `json:"python_version,omitempty"`
 }
 
 type depsArgs struct {
-	ScriptContent *string  `json:"script_content,omitempty" jsonschema:"Source code; not with script_path"`
-	ScriptPath    *string  `json:"script_path,omitempty" jsonschema:"Script file; not with script_content"`
-	PythonVersion string   `json:"python_version,omitempty" jsonschema:"Exact minor version, like 3.13; default: the server's"`
-	Dependencies  []string `json:"dependencies,omitempty" jsonschema:"Packages, like requests or numpy>=2"`
-	Args          []string `json:"args,omitempty" jsonschema:"Arguments of the script"`
+	ScriptContent *string  `json:"script_content,omitempty"`
+	ScriptPath    *string  `json:"script_path,omitempty" jsonschema:"This or script_content"`
+	PythonVersion string   `json:"python_version,omitempty"`
+	Dependencies  []string `json:"dependencies,omitempty" jsonschema:"Like numpy>=2"`
+	Args          []string `json:"args,omitempty"`
 }
 
 type syncArgs struct {
-	TimeoutSeconds *int64 `json:"timeout_seconds,omitempty" jsonschema:"Seconds until the script is stopped; default 300; 0: the server's maximum"`
+	TimeoutSeconds *int64 `json:"timeout_seconds,omitempty" jsonschema:"0: the server's maximum"`
 }
 
 type asyncArgs struct {
-	Stream bool `json:"stream,omitempty" jsonschema:"Stored and shown by list_running_jobs; output can be read while the job runs in any case"`
+	Stream bool `json:"stream,omitempty"`
 }
 
 type runInDirArgs struct {
@@ -82,7 +82,7 @@ type runWithDepsAsyncArgs struct {
 type benchmarkArgs struct {
 	depsArgs
 	syncArgs
-	SampleInterval *float64 `json:"sample_interval,omitempty" jsonschema:"Seconds between two looks at the memory; default 0.05, at least 0.01"`
+	SampleInterval *float64 `json:"sample_interval,omitempty" jsonschema:"Seconds, at least 0.01"`
 }
 
 // runScriptResult is what run_script_in_dir returns.
@@ -92,7 +92,7 @@ type runScriptResult struct {
 	ExitCode          int     `json:"exit_code"`
 	ExecutionStrategy string  `json:"execution_strategy"`
 	ElapsedSeconds    float64 `json:"elapsed_seconds"`
-	Hint              string  `json:"hint,omitempty" jsonschema:"What to do about a failure with a usual cause"`
+	Hint              string  `json:"hint,omitempty"`
 	truncation
 }
 
@@ -102,7 +102,7 @@ type truncation struct {
 	StderrBytes     int64  `json:"stderr_bytes"`
 	StdoutTruncated bool   `json:"stdout_truncated"`
 	StderrTruncated bool   `json:"stderr_truncated"`
-	JobID           string `json:"job_id" jsonschema:"For get_job_output, which reads all of the output piece by piece"`
+	JobID           string `json:"job_id"`
 }
 
 type runWithDepsResult struct {
@@ -115,7 +115,7 @@ type benchmarkResult struct {
 	runWithDepsResult
 	WallTimeSeconds float64        `json:"wall_time_seconds"`
 	CPUTimeSeconds  float64        `json:"cpu_time_seconds"`
-	PeakRSSMB       float64        `json:"peak_rss_mb" jsonschema:"Highest resident memory of the process (ru_maxrss), in MiB"`
+	PeakRSSMB       float64        `json:"peak_rss_mb"`
 	MemorySamples   []memorySample `json:"memory_samples"`
 }
 
@@ -134,8 +134,8 @@ type asyncJobStart struct {
 type asyncDepsJobStart struct {
 	JobID                string   `json:"job_id"`
 	Status               string   `json:"status"`
-	PythonVersionUsed    string   `json:"python_version_used" jsonschema:"As asked for; get_job_output has the exact version when the script runs"`
-	ResolvedDependencies []string `json:"resolved_dependencies" jsonschema:"As asked for; get_job_output has the installed packages when the script runs"`
+	PythonVersionUsed    string   `json:"python_version_used"`
+	ResolvedDependencies []string `json:"resolved_dependencies"`
 }
 
 // python is the toolset python.
@@ -158,55 +158,35 @@ func (t *tools) startPython(ctx context.Context) func() {
 // add adds the tools.
 func (p *python) add() {
 	t := p.tools
-	net := "The script has no network."
-	if t.config.network(ToolsetPython) == executor.NetworkOn {
-		net = "The script may use the network."
-	}
-	where := "The script runs in the folder itself."
+	net := " " + networkText(t.config.network(ToolsetPython))
+	where := "It runs in the folder itself."
 	if limits := t.backend().Details[hostDirectories]; limits != "" {
-		where = "The script runs in the folder itself, which is " + limits + ": it writes temporary files to $TMPDIR."
+		where = "It runs in the folder itself, which is " + limits + "; $TMPDIR is writable."
 	}
 	if !p.inPlace() {
-		where = "The script runs in a sandbox, on a copy of the folder: what it writes there is not written into the folder; the result links to it."
+		where = "It runs on a copy of the folder; files that it writes come as links."
 	}
 	of := ""
 	if p.inPlace() {
-		of = "A script_path runs in the folder that it lies in. "
+		of = " A script_path runs in its own folder."
 	}
-	script := tool{destructive: p.inPlace(), openWorld: t.config.network(ToolsetPython) == executor.NetworkOn}
-	describe := func(name, title, description string, tags ...string) tool {
+	script := tool{destructive: p.inPlace(), closed: t.config.network(ToolsetPython) != executor.NetworkOn}
+	describe := func(name, like, description string, tags ...string) tool {
 		d := script
-		description += " Errors: ValueError (arguments), FileNotFoundError (directory, script_path), OSError (the script could not be started). Example: " + examples[name]
-		d.name, d.title, d.description, d.tags = name, title, description, tags
+		d.name, d.like, d.description, d.tags = name, like, description, tags
 		return d
 	}
-	addTool[runInDirArgs, runScriptResult](t, describe("run_script_in_dir", "Run a Python script in a folder",
-		"Run a Python script (script_path, or source as script_content: exactly one) with a folder as its working directory, and wait for it. "+
-			where+" "+net+" timeout_seconds 0 means the server's maximum. An exit code other than 0 is a normal result; -n means killed by signal n.",
-		"execution", "sync"), badValue, p.runInDir)
-	addTool[runWithDepsArgs, runWithDepsResult](t, describe("run_script_with_dependencies", "Run Python code with packages",
-		"Run Python code (script_content, or a file as script_path: exactly one) in an environment that has the named packages, and wait for it. "+
-			"Environments are cached, so the same packages are installed once. "+of+net+" timeout_seconds 0 means the server's maximum.",
-		"execution", "dependencies", "sync"), badValue, p.runWithDeps)
-	addTool[benchmarkArgs, benchmarkResult](t, describe("benchmark_script", "Benchmark Python code",
-		"Run Python code as run_script_with_dependencies does and measure it: wall time, CPU time of all its processes, peak memory, and the memory over time. "+of+net,
-		"benchmark", "performance", "sync"), badValue, p.benchmark)
-	addTool[runInDirAsyncArgs, asyncJobStart](t, describe("run_script_in_dir_async", "Start a Python script in a folder",
-		"Start a script as run_script_in_dir does and return its job_id at once. It runs until it ends, kill_job stops it, or the server's maximum time is over. "+where+" "+net,
-		"execution", "async", "stream"), badValue, p.runInDirAsync)
-	addTool[runWithDepsAsyncArgs, asyncDepsJobStart](t, describe("run_script_with_dependencies_async", "Start Python code with packages",
-		"Start code as run_script_with_dependencies does and return its job_id at once. The packages are installed in the background. It runs until it ends, kill_job stops it, or the server's maximum time is over. "+of+net,
-		"execution", "dependencies", "async", "stream"), badValue, p.runWithDepsAsync)
+	addTool[runInDirArgs, runScriptResult](t, describe("run_script_in_dir", "",
+		"Run a Python script in a folder and wait. "+where+net, "execution", "sync"), badValue, p.runInDir)
+	addTool[runWithDepsArgs, runWithDepsResult](t, describe("run_script_with_dependencies", "",
+		"Run Python code with packages and wait. Environments are cached."+of+net, "execution", "dependencies", "sync"), badValue, p.runWithDeps)
+	addTool[benchmarkArgs, benchmarkResult](t, describe("benchmark_script", "run_script_with_dependencies",
+		"Run code as run_script_with_dependencies does, and measure time and memory.", "benchmark", "performance", "sync"), badValue, p.benchmark)
+	addTool[runInDirAsyncArgs, asyncJobStart](t, describe("run_script_in_dir_async", "run_script_in_dir",
+		"Start a script as run_script_in_dir does, as a job without a timeout.", "execution", "async", "stream"), badValue, p.runInDirAsync)
+	addTool[runWithDepsAsyncArgs, asyncDepsJobStart](t, describe("run_script_with_dependencies_async", "run_script_with_dependencies",
+		"Start code as run_script_with_dependencies does, as a job without a timeout.", "execution", "dependencies", "async", "stream"), badValue, p.runWithDepsAsync)
 	p.addJobTools()
-}
-
-// examples are calls of the tools that run scripts.
-var examples = map[string]string{
-	"run_script_in_dir":                  `{"directory": "/work/project", "script_path": "main.py", "timeout_seconds": 300}`,
-	"run_script_with_dependencies":       `{"script_content": "import requests; print(requests.__version__)", "dependencies": ["requests"]}`,
-	"benchmark_script":                   `{"script_content": "print(sum(i*i for i in range(500000)))"}`,
-	"run_script_in_dir_async":            `{"directory": "/opt/jobs", "script_path": "long_task.py", "stream": true}`,
-	"run_script_with_dependencies_async": `{"script_content": "import time; time.sleep(5)", "dependencies": [], "stream": true}`,
 }
 
 // inPlace reports whether scripts run in the user's folder itself.
@@ -334,7 +314,7 @@ func (s *script) result(o *outcome, elapsed time.Duration) runScriptResult {
 	if line := s.advice.pipInstead(s.content, out.Stderr); line != "" {
 		out.Stderr = line
 	} else {
-		out.Hint = s.advice.hint(out.Stderr, o.result.Status == executor.StatusFailed)
+		out.Hint = cmp.Or(s.clock().reached(o.result), s.advice.hint(s.content, out.Stderr, o.result.Status == executor.StatusFailed))
 	}
 	out.Stderr += suffix(o.result)
 	return out

@@ -45,10 +45,10 @@ func (t *textOrNumber) UnmarshalJSON(raw []byte) error {
 }
 
 type runHostScriptArgs struct {
-	Path      string            `json:"path" jsonschema:"Absolute path of a script from list_allowed"`
-	Args      []textOrNumber    `json:"args,omitempty" jsonschema:"Allowed flags by name, each with its value behind it: --port, 8080"`
-	Env       map[string]string `json:"env,omitempty" jsonschema:"Allowed variables"`
-	TimeoutMS int64             `json:"timeout_ms,omitempty" jsonschema:"Kill the script and everything it started after so many milliseconds; default: the server's"`
+	Path      string            `json:"path" jsonschema:"From list_allowed"`
+	Args      []textOrNumber    `json:"args,omitempty" jsonschema:"Like --port, 8080"`
+	Env       map[string]string `json:"env,omitempty"`
+	TimeoutMS int64             `json:"timeout_ms,omitempty"`
 }
 
 type runHostScriptResult struct {
@@ -57,14 +57,14 @@ type runHostScriptResult struct {
 	Stdout     string `json:"stdout"`
 	Stderr     string `json:"stderr"`
 	Truncated  bool   `json:"truncated"`
-	LogPath    string `json:"logPath,omitempty" jsonschema:"File on the server with the output"`
+	LogPath    string `json:"logPath,omitempty"`
 	// Error is set in the result of a call that is an error. The other fields are then those of a script that was killed, or zero.
-	Error *scriptProblem `json:"error,omitempty" jsonschema:"Why the call is an error"`
+	Error *scriptProblem `json:"error,omitempty"`
 }
 
 // scriptProblem is an error in the form of the toolset's specification.
 type scriptProblem struct {
-	Code    string `json:"code" jsonschema:"E_FORBIDDEN, E_BAD_ARG, E_TIMEOUT, E_EXEC or E_POLICY"`
+	Code    string `json:"code"`
 	Message string `json:"message"`
 }
 
@@ -81,7 +81,7 @@ type allowedScript struct {
 
 type listAllowedResult struct {
 	Scripts []allowedScript `json:"scripts"`
-	Error   *scriptProblem  `json:"error,omitempty" jsonschema:"Why the call is an error"`
+	Error   *scriptProblem  `json:"error,omitempty"`
 }
 
 // maxScriptOutput is the maximum of scripts.max_output_bytes (TSM_MAX_OUTPUT_BYTES), at which the backend cuts each stream. Nothing
@@ -98,14 +98,12 @@ func (s hostScripts) add() {
 	bad := func(err error) *mcp.CallToolResult { return scriptFailure(scriptBadArg, "%v", err) }
 	noList := func(err error) *mcp.CallToolResult { return asList(bad(err)) }
 	addTool[runHostScriptArgs, runHostScriptResult](s.tools, tool{
-		name: "run_script", title: "Run an allowed host script", destructive: true, openWorld: true,
-		description: "Run a script of the server's host that its configuration allows (list_allowed), without a shell and in the script's own folder, " +
-			"and wait for it. It is no sandbox: the script does what it does to the host. An exit code other than 0 is a normal result. " +
-			"Live output: GET /sse/run_script_stream of the HTTP API.",
+		name: "run_script", destructive: true,
+		description: "Run a script of the server's host, without a shell and without a sandbox. Live output: GET /sse/run_script_stream.",
 	}, bad, s.run)
 	addTool[listAllowedArgs, listAllowedResult](s.tools, tool{
-		name: "list_allowed", title: "List allowed host scripts", readOnly: true, idempotent: true,
-		description: "List the scripts that run_script may run, and the flags that may be given to them.",
+		name: "list_allowed", readOnly: true,
+		description: "List the scripts that run_script may run, and their flags.",
 	}, noList, s.list)
 }
 
@@ -176,7 +174,8 @@ func (s hostScripts) run(ctx context.Context, request mcp.CallToolRequest, a run
 		Truncated: r.StdoutTruncated || r.StderrTruncated, LogPath: r.LogPath,
 	}
 	if r.Status == executor.StatusTimedOut {
-		message := fmt.Sprintf("the script was killed after %d ms; it had written:\n%s%s", out.DurationMS, out.Stdout, out.Stderr)
+		limit := clock{"timeout_ms", time.Millisecond, spec.Limits.Timeout}
+		message := fmt.Sprintf("the script was killed after %d ms. %s It had written:\n%s%s", out.DurationMS, limit.reached(r), out.Stdout, out.Stderr)
 		return scriptFailureOf(out, scriptTimeout, message), nil
 	}
 	return structured(out, "")

@@ -1,6 +1,7 @@
 package mcpfrontend
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -16,10 +17,10 @@ import (
 
 // executeArgs are the arguments of execute.
 type executeArgs struct {
-	Command   string   `json:"command" jsonschema:"Command line for sh -c, or, with args, the executable's name"`
-	Args      []string `json:"args,omitempty" jsonschema:"Arguments; when present, command is executed directly, without a shell"`
-	Stdin     string   `json:"stdin,omitempty" jsonschema:"Text for the command's standard input"`
-	TimeoutMS int64    `json:"timeout_ms,omitempty" jsonschema:"Kill the command and everything it started after so many milliseconds; default: the server's"`
+	Command   string   `json:"command" jsonschema:"A line for sh -c; with args, the executable"`
+	Args      []string `json:"args,omitempty"`
+	Stdin     string   `json:"stdin,omitempty"`
+	TimeoutMS int64    `json:"timeout_ms,omitempty"`
 }
 
 // names maps the fields of a Spec to the arguments.
@@ -40,7 +41,7 @@ type executeResult struct {
 	StdoutTruncated bool   `json:"stdout_truncated"`
 	StderrTruncated bool   `json:"stderr_truncated"`
 	ElapsedMS       int64  `json:"elapsed_ms"`
-	Hint            string `json:"hint,omitempty" jsonschema:"What to do about a failure with a usual cause"`
+	Hint            string `json:"hint,omitempty"`
 }
 
 // The error texts of execute. The specification prescribes them.
@@ -90,19 +91,14 @@ func (s *shell) add() {
 		t.log.Warn("toolset shell is left out: the backend runs no commands", "backend", b.Name)
 		return
 	}
-	where := "Files persist between the calls of one MCP session."
+	where := "Files stay for the MCP session."
 	if !s.lasting() {
-		where = "Every call has a fresh sandbox of its own: files do not persist."
-	}
-	net := "The network is off."
-	if t.config.network(ToolsetShell) == executor.NetworkOn {
-		net = "The network is on."
+		where = "Each call has a fresh sandbox."
 	}
 	bad := func(err error) *mcp.CallToolResult { return mcp.NewToolResultError("Error: " + err.Error()) }
 	addTool[executeArgs, executeResult](t, tool{ // it destroys nothing outside its own sandbox
-		name: "execute", title: "Run a shell command", openWorld: t.config.network(ToolsetShell) == executor.NetworkOn,
-		description: "Run a command in a sandbox and return its stdout, stderr and exit code (-n: killed by signal n). " +
-			"Without args the command is a line for sh -c; with args it is executed directly. " + where + " " + net,
+		name: "execute", closed: t.config.network(ToolsetShell) != executor.NetworkOn,
+		description: "Run a command in a sandbox. " + where + " " + networkText(t.config.network(ToolsetShell)),
 	}, bad, s.execute)
 }
 
@@ -144,18 +140,29 @@ func (s *shell) execute(ctx context.Context, request mcp.CallToolRequest, a exec
 		StdoutTruncated: c.stdoutCut || result.StdoutTruncated, StderrTruncated: c.stderrCut || result.StderrTruncated,
 		ElapsedMS: time.Since(began).Milliseconds(),
 	}
-	out.Hint = s.advice(ToolsetShell, packagesElsewhere).hint(out.Stderr, result.Status == executor.StatusFailed)
-	s.logOutput(a.Command, out)
-	files := filesOf(o)
-	if limit := result.HitLimit(); limit != nil {
-		files = append(files, mcp.NewTextContent("The command ran into a limit: "+limit.Message))
+	called := a.Command
+	if a.Args != nil {
+		called = commandText(spec.Command)
 	}
-	return structured(out, "", files...)
+	out.Hint = cmp.Or((clock{"timeout_ms", time.Millisecond, spec.Limits.Timeout}).reached(result),
+		s.advice(ToolsetShell, s.packagesElsewhere).hint(called, out.Stderr, result.Status == executor.StatusFailed))
+	s.logOutput(a.Command, out)
+	return structured(out, "", filesOf(o)...)
 }
 
-// packagesElsewhere tells how a command gets packages.
-func packagesElsewhere(packages string) string {
-	return "packages are for run_script_with_dependencies (dependencies=" + packages + ") and for contexts."
+// packagesElsewhere names the tools that run code with packages.
+func (s *shell) packagesElsewhere(packages string) string {
+	var ways []string
+	if s.config.has(ToolsetPython) {
+		ways = append(ways, "run_script_with_dependencies with dependencies="+packages)
+	}
+	if s.config.has(ToolsetContexts) && s.backend().Capabilities.Sessions {
+		ways = append(ways, "run_code with requirements="+packages)
+	}
+	if ways == nil {
+		return "no tool that installs packages is offered here (mcp.toolsets: python, contexts)."
+	}
+	return "call " + strings.Join(ways, " or ") + "."
 }
 
 // detailed returns an error with a text of the specification, and the detail as a second text.
