@@ -17,7 +17,7 @@ var (
 )
 
 // notebookLine is a line that installs packages as a notebook does. Python refuses it.
-var notebookLine = compiled(`(?m)^[ \t]*[!%]?[ \t]*(?:uv[ \t]+)?(?:python3?[ \t]+-m[ \t]+)?pip3?[ \t]+install\b`)
+var notebookLine = compiled(`(?m)^[ \t]*(?:\w+[ \t]*=[ \t]*)?[!%]?[ \t]*(?:uv[ \t]+)?(?:python3?[ \t]+-m[ \t]+)?pip3?[ \t]+install\b`)
 
 // What a failed installation says.
 var (
