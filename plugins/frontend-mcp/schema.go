@@ -13,9 +13,9 @@ import (
 //
 // A model pays for every word of the list of tools in each conversation. What holds for several tools is in the instructions of the server.
 type tool struct {
-	name, description                string
-	like                             string // the tool whose arguments it has: they are described there
-	tags                             []string
+	name, description             string
+	like                          string // the tool whose arguments it has: they are described there
+	tags                          []string
 	readOnly, destructive, closed bool // closed: what it runs has no network
 }
 
