@@ -69,6 +69,16 @@ def test_an_agent_calls_the_tool_in_an_event_loop(shared: Server) -> None:
     assert asyncio.run(main())["messages"][-1].content == "it said: 42"
 
 
+def test_the_model_sees_plots(client: Client, plot: str) -> None:
+    from python_executor.adapters.langchain import python_tool
+
+    with client.open_session() as session:
+        answer = python_tool(session).invoke({"type": "tool_call", "id": "1", "name": "run_python", "args": {"code": plot}})
+    text, image = answer.content
+    assert text == {"type": "text", "text": "drawn\n[image/png]"}
+    assert image["type"] == "image" and image["mime_type"] == "image/png" and image["base64"].startswith("iVBOR")
+
+
 def test_the_model_sees_the_schema(client: Client) -> None:
     from langchain_core.utils.function_calling import convert_to_openai_tool
 

@@ -104,3 +104,17 @@ def test_wrong_arguments_are_told_to_the_model(client: Client) -> None:
 def test_calls_of_other_tools_are_left_alone(client: Client) -> None:
     assert PythonTool(client).answers([call(ARGUMENTS, "other")]) == []
     assert PythonTool(client).answers(None) == []
+
+
+def test_the_model_sees_plots(client: Client, plot: str) -> None:
+    from openai.types.responses import ResponseFunctionToolCall
+
+    arguments = json.dumps({"code": plot})
+    with client.open_session() as session:
+        tool = PythonTool(session)
+        first, second, plots = tool.answers([call(arguments), call(arguments)])
+        (output,) = tool.answers([ResponseFunctionToolCall(type="function_call", call_id="1", name="run_python", arguments=arguments)])
+    assert first["role"] == second["role"] == "tool" and first["content"] == "drawn\n[image/png]"
+    assert plots["role"] == "user" and [c["type"] for c in plots["content"]] == ["text", "image_url", "image_url"]
+    assert plots["content"][1]["image_url"]["url"].startswith("data:image/png;base64,iVBOR")
+    assert [c["type"] for c in output["output"]] == ["input_text", "input_image"]

@@ -55,3 +55,16 @@ def test_an_asynchronous_client_is_refused() -> None:
 
     with pytest.raises(TypeError, match=r"^target: must be a Client or a Session \(got AsyncClient\)$"):
         PythonTool(AsyncClient("http://127.0.0.1:1"))  # type: ignore[arg-type]
+
+
+def test_the_model_sees_plots(client: Client, plot: str) -> None:
+    from smolagents import ToolCallingAgent
+    from smolagents.monitoring import LogLevel
+
+    from python_executor.adapters.smolagents import PythonTool
+
+    with client.open_session() as session:
+        tool = PythonTool(session)
+        model = scripted(("run_python", {"code": plot}), ("final_answer", {"answer": "done"}))
+        ToolCallingAgent(tools=[tool], model=model, verbosity_level=LogLevel.OFF, step_callbacks=[tool.show_plots]).run("plot")
+    assert "drawn" in model.read and "PngImageFile" in model.read

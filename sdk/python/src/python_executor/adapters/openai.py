@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Union, cast
 
-from ._code import NAME, AsyncTarget, CodeTool, SyncTarget, description, parameters
+from ._code import NAME, AsyncTarget, CodeTool, Shown, SyncTarget, description, parameters
 
 if TYPE_CHECKING:
     from openai.types.chat import ChatCompletionFunctionToolParam
@@ -50,12 +50,15 @@ class PythonTool:
         """Make the calls of this tool among calls, and return the messages for the model.
 
         calls: The tool_calls of a chat message, or the output of a response.
+
+        Plots are in the output of a response. In a chat a tool can only answer with text, so the last message is the user's, with the plots:
+        put the answers of other tools before it.
         """
-        return [_answer(c, self._tool.run(**a) if isinstance(a, dict) else a) for c, a in self._mine(calls)]
+        return _messages([(c, self._tool.run(**a) if isinstance(a, dict) else Shown(a)) for c, a in self._mine(calls)])
 
     async def answers_async(self, calls: Optional[Iterable[Any]]) -> List[Any]:
         """Like answers, for an asynchronous client or session."""
-        return [_answer(c, await self._tool.run_async(**a) if isinstance(a, dict) else a) for c, a in self._mine(calls)]
+        return _messages([(c, await self._tool.run_async(**a) if isinstance(a, dict) else Shown(a)) for c, a in self._mine(calls)])
 
     def _mine(self, calls: Optional[Iterable[Any]]) -> List[tuple[Any, Union[Dict[str, Any], str]]]:
         """Return the calls of this tool with their arguments, or with what is wrong with them."""
@@ -79,7 +82,20 @@ def _arguments(text: str) -> Union[Dict[str, Any], str]:
     return given
 
 
-def _answer(call: Any, text: str) -> Dict[str, Any]:
-    if getattr(call, "type", "") == "function_call":
-        return {"type": "function_call_output", "call_id": call.call_id, "output": text}
-    return {"role": "tool", "tool_call_id": call.id, "content": text}
+def _messages(results: List[tuple[Any, Shown]]) -> List[Dict[str, Any]]:
+    """Return the messages with the results of calls."""
+    messages: List[Dict[str, Any]] = []
+    plots: List[Dict[str, Any]] = []
+    for call, shown in results:
+        if getattr(call, "type", "") != "function_call":
+            messages.append({"role": "tool", "tool_call_id": call.id, "content": shown.text})
+            plots += [{"type": "image_url", "image_url": {"url": i.url}} for i in shown.images]
+            continue
+        output: Any = shown.text
+        if shown.images:
+            output = [{"type": "input_text", "text": shown.text}]
+            output += [{"type": "input_image", "image_url": i.url, "detail": "auto"} for i in shown.images]
+        messages.append({"type": "function_call_output", "call_id": call.call_id, "output": output})
+    if plots:
+        messages.append({"role": "user", "content": [{"type": "text", "text": "The plots of the code, in their order:"}, *plots]})
+    return messages

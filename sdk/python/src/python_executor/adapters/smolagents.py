@@ -3,16 +3,19 @@
     from smolagents import ToolCallingAgent
     from python_executor.adapters.smolagents import PythonTool
 
-    agent = ToolCallingAgent(model=model, tools=[PythonTool(client)])
+    tool = PythonTool(client)
+    agent = ToolCallingAgent(model=model, tools=[tool], step_callbacks=[tool.show_plots])
 """
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
+import PIL.Image
 from smolagents import Tool  # pyright: ignore[reportMissingTypeStubs]
 
-from ._code import CODE, NAME, REQUIREMENTS, CodeTool, SyncTarget, description
+from ._code import CODE, NAME, REQUIREMENTS, CodeTool, Image, SyncTarget, description
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -40,10 +43,20 @@ class PythonTool(Tool):
         self._tool = CodeTool(target, options)
         if self._tool.asynchronous:
             raise TypeError(f"target: must be a Client or a Session (got {type(target).__name__})")
+        self._plots: List[Image] = []
         self.name = name
         self.description = description(target)
         super().__init__()  # pyright: ignore[reportUnknownMemberType]
 
     def forward(self, code: str, requirements: Optional[List[str]] = None) -> str:
         """Run code."""
-        return self._tool.run(code, requirements)
+        shown = self._tool.run(code, requirements)
+        self._plots += shown.images
+        return shown.text
+
+    def show_plots(self, memory_step: Any) -> None:
+        """Give the plots of a step to the model: a step callback of the agent. A tool of smolagents can only answer with text."""
+        plots, self._plots = self._plots, []
+        if plots:
+            shown = [PIL.Image.open(io.BytesIO(i.data)) for i in plots]
+            memory_step.observations_images = [*(memory_step.observations_images or []), *shown]
