@@ -30,7 +30,7 @@ func sessionRules() []rule {
 		{"SE-13", "an interpreter that dies ends its Execution with its signal, and the Session is lost until it is restarted", sessionDies},
 		{"SE-14", "a restart forgets the state and keeps the files, a wipe removes them", sessionRestart},
 		{"SE-15", "a restart kills the running Execution", sessionRestartRunning},
-		{"SE-26", "a program outside of a Session that asks for it displays what a cell does, and is a program in all else", displayingProgram},
+		{"SE-27", "a program outside of a Session that asks for it displays what a cell does, and is a program in all else", displayingProgram},
 	}, sessionRunRules(), sessionFileRules(), sessionLifeRules())
 }
 
@@ -153,6 +153,7 @@ func sessionValue(c *Case) {
 }
 
 func displayingProgram(c *Case) {
+	c.need(c.caps().Sessions && c.caps().Artifacts, "sessions and artifacts")
 	job := c.job(Program{
 		Python: "import sys\nclass R:\n    def _repr_html_(self): return '<b>law</b>'\n    def __repr__(self): return 'R'\n" +
 			"display(R())\nopen('made', 'w').write(sys.stdin.read())\nprint(__name__, sys.argv[1:])\n40 + 2\n",

@@ -68,7 +68,7 @@ func stateSaboteurs() []saboteur {
 			}),
 		},
 		{
-			does: "does not say which display is the value", breaks: []string{"SE-07", "SE-21", "SE-26"},
+			does: "does not say which display is the value", breaks: []string{"SE-07", "SE-21", "SE-27"},
 			hook: changeEvents(func(sink executor.Sink, e executor.Event) error {
 				if d, ok := e.Body.(executor.Display); ok {
 					d.Value = false
