@@ -209,7 +209,9 @@ func TestALimitThatWasHitIsTold(t *testing.T) {
 		ran          bool
 		suffix, note string
 	}{
-		"memory":                 {executor.Result{Status: executor.StatusOutOfMemory, Signal: "SIGKILL", Failure: limit("config.memory_mb")}, true, "[OUT OF MEMORY]", "The memory limit was reached (config.memory_mb: full)"},
+		"memory":                 {executor.Result{Status: executor.StatusOutOfMemory, Signal: "SIGKILL", Failure: limit("config.memory_mb")}, true, "[OUT OF MEMORY]", "The memory limit was reached (config.memory_mb: full): use less"},
+		"CPU time":               {executor.Result{Status: executor.StatusTimedOut, Signal: "SIGKILL", Failure: limit(executor.FieldCPUTime)}, true, "[TIMEOUT]", "The CPU time limit was reached (config.cpu_seconds: full): do less"},
+		"time, unnamed":          {executor.Result{Status: executor.StatusTimedOut, Signal: "SIGKILL", Wall: 1500 * time.Millisecond}, true, "[TIMEOUT]", "The time limit was reached (timeout_ms: the program ran for 1.5 s): raise timeout_ms"},
 		"memory, unnamed":        {executor.Result{Status: executor.StatusOutOfMemory, Signal: "SIGKILL"}, true, "[OUT OF MEMORY]", "needed more memory"},
 		"memory of a child":      {executor.Result{Status: executor.StatusFailed, ExitCode: &one, Failure: limit("config.memory_mb")}, true, "[OUT OF MEMORY]", "config.memory_mb: full"},
 		"disk":                   {executor.Result{Status: executor.StatusFailed, ExitCode: &one, Failure: limit("config.disk_mb")}, true, "[DISK FULL]", "config.disk_mb: full"},
@@ -315,6 +317,7 @@ func TestAScriptsOutputIsBoundedByItsOwnSettingOnly(t *testing.T) {
 func TestAScriptsErrorHasStructuredContentOfItsSchema(t *testing.T) {
 	t.Parallel()
 	ended := executor.Result{Status: executor.StatusTimedOut, Signal: "SIGKILL", Wall: 1500 * time.Millisecond, LogPath: "/logs/1"}
+	ended.Failure = ended.TimedOut(executor.FieldTimeout, executor.Limits{Timeout: time.Second})
 	c := serveTest(t, ending{newService(t, fake.Options{}), executor.Output{Stream: executor.Stdout, Data: []byte("begun\n")}, ended}, nil)
 	for name, test := range map[string]struct {
 		tool string

@@ -3,12 +3,10 @@ package mcpfrontend
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"regexp"
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
@@ -104,45 +102,39 @@ func (a advice) pipInstead(code, stderr string) string {
 	return a.pip(packages)
 }
 
-// clock is the time limit of a call.
-type clock struct {
-	// argument is the tool's argument for it; empty: the tool has none.
-	argument string
-	unit     time.Duration
-	// limit is what was asked for. 0 is the server's default, and TimeoutMaximum its maximum.
-	limit time.Duration
-}
-
-// reached names the limit that has ended a program, with its number and what to do; "" if none has. It is the same in all tools.
-func (c clock) reached(r executor.Result) string {
-	if f := r.HitLimit(); f != nil || r.Status == executor.StatusOutOfMemory {
-		field, message := "config.memory_mb", "the program needed more memory than it may have"
-		if f != nil {
-			field, message = f.Field, f.Message
-		}
-		if field == "config.disk_mb" {
-			return "The disk limit was reached (" + message + "). Write less or remove files; the server's setting is limits.default.disk_mb."
-		}
-		return "The memory limit was reached (" + message + "). Use less memory, for example read data in pieces; the server's setting is limits.default.memory_mb."
+// limitReached names the limit that has ended a program, with its number and what to do; "" if none has. It is the same in all tools. timeout
+// is the tool's argument for the time limit; "" if it has none.
+func limitReached(r executor.Result, timeout string) string {
+	field, said := "", ""
+	if f := r.HitLimit(); f != nil {
+		field, said = f.Field, strings.TrimSuffix(strings.TrimPrefix(f.Message, f.Field+": "), "; raise the limit")
 	}
-	if r.Status != executor.StatusTimedOut {
+	switch r.Status { // a backend may not say which limit it was
+	case executor.StatusTimedOut:
+		field, said = cmp.Or(field, executor.FieldTimeout), cmp.Or(said, "the program ran for "+strconv.FormatFloat(r.Wall.Seconds(), 'g', 3, 64)+" s")
+	case executor.StatusOutOfMemory:
+		field, said = cmp.Or(field, "config.memory_mb"), cmp.Or(said, "the program needed more memory than it may have")
+	}
+	kind, remedy := "", ""
+	switch field {
+	case "":
 		return ""
+	case executor.FieldTimeout:
+		kind, remedy = "time", "raise "+timeout+", or do less in one call"
+		if timeout == "" {
+			remedy = "split the work; the server's setting is limits.max.timeout_seconds"
+		}
+		field = cmp.Or(timeout, field)
+	case executor.FieldCPUTime:
+		kind, remedy = "CPU time", "do less in one call; the server's setting is limits.default.cpu_seconds"
+	case "config.memory_mb":
+		kind, remedy = "memory", "use less, for example read data in pieces; the server's setting is limits.default.memory_mb"
+	case "config.disk_mb":
+		kind, remedy = "disk", "write less, or remove files; the server's setting is limits.default.disk_mb"
+	default:
+		kind, remedy = "server's", "use less"
 	}
-	remedy := "do less in one call"
-	if c.argument != "" {
-		remedy = "raise " + c.argument + ", or " + remedy
-	}
-	if f := r.Failure; f != nil && f.Field != "" && f.Field != "config.timeout_seconds" { // another clock
-		return fmt.Sprintf("The time limit was reached (%s). Do less in one call; the server's setting is limits.default.%s.", f.Message, strings.TrimPrefix(f.Field, "config."))
-	}
-	seconds := strconv.FormatFloat(math.Round(r.Wall.Seconds()*10)/10, 'f', -1, 64) + " s of wall time"
-	switch {
-	case c.limit > 0 && c.argument != "":
-		return fmt.Sprintf("The time limit was reached (%s=%d, wall time): %s.", c.argument, c.limit/cmp.Or(c.unit, 1), remedy)
-	case c.limit == executor.TimeoutMaximum:
-		return "The time limit was reached (the server's maximum, " + seconds + "): split the work; the server's setting is limits.max.timeout_seconds."
-	}
-	return "The time limit was reached (the server's default, " + seconds + "): " + remedy + "."
+	return fmt.Sprintf("The %s limit was reached (%s: %s): %s.", kind, field, said, remedy)
 }
 
 // compiled returns a function that returns the regular expression. The first call compiles it, so that a process does not pay for

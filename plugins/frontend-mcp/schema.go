@@ -74,7 +74,7 @@ var defaults = map[string]map[string]any{
 func outputSchema[T any]() mcp.ToolOption {
 	return func(tool *mcp.Tool) {
 		mcp.WithOutputSchema[T]()(tool)
-		properties := map[string]any(tool.OutputSchema.Properties)
+		properties := tool.OutputSchema.Properties
 		clean(properties)
 		schema := map[string]any{"type": "object", "properties": properties}
 		bare(schema)

@@ -63,9 +63,6 @@ func (s *script) timeout(seconds *int64) error {
 	return nil
 }
 
-// clock returns the time limit of s.
-func (s *script) clock() clock { return clock{"timeout_seconds", time.Second, s.spec.Limits.Timeout} }
-
 // base returns a script with the fields that all scripts share.
 func (p *python) base(args []string, version string) (*script, error) {
 	if err := p.checkVersion(version); err != nil {

@@ -105,7 +105,7 @@ var anotherLanguage = compiled(`(?m)^\s*(?:const|let|var)\s+[\w{[]|\bconsole\.lo
 // note explains why the code stopped and what happened to its context, as far as the output does not tell it.
 func note(a runCodeArgs, r executor.Result) string {
 	var said []string
-	if reached := (clock{"timeout_ms", time.Millisecond, duration(a.TimeoutMS, time.Millisecond)}).reached(r); reached != "" {
+	if reached := limitReached(r, "timeout_ms"); reached != "" {
 		said = append(said, reached)
 	}
 	switch r.Status {

@@ -177,11 +177,11 @@ func (p *python) getOutput(ctx context.Context, _ mcp.CallToolRequest, a jobOutp
 		if !stderr.cut() || stderr.whole != nil { // only at the end of stderr
 			out.Stderr += suffix(*r)
 		}
-		limit := clock{limit: x.Spec.Limits.Timeout}
-		if limit.limit > 0 {
-			limit.argument, limit.unit = "timeout_seconds", time.Second
+		argument := "timeout_seconds"
+		if x.Spec.Limits.Timeout == executor.TimeoutMaximum {
+			argument = ""
 		}
-		out.Hint = limit.reached(*r)
+		out.Hint = limitReached(*r, argument)
 	}
 	return structured(out, "", files...)
 }

@@ -162,7 +162,7 @@ func (s hostScripts) run(ctx context.Context, request mcp.CallToolRequest, a run
 		return s.hostScriptError(executor.CodeOf(err), fieldOf(err), argumentError(err, hostScriptNames)), nil
 	}
 	r := o.result
-	if f := r.Failure; f != nil {
+	if f := r.Failure; f != nil && r.HitLimit() == nil {
 		if f.Phase == executor.PhaseStart {
 			return scriptFailure(scriptExec, "%s", f.Message), nil
 		}
@@ -174,8 +174,7 @@ func (s hostScripts) run(ctx context.Context, request mcp.CallToolRequest, a run
 		Truncated: r.StdoutTruncated || r.StderrTruncated, LogPath: r.LogPath,
 	}
 	if r.Status == executor.StatusTimedOut {
-		limit := clock{"timeout_ms", time.Millisecond, spec.Limits.Timeout}
-		message := fmt.Sprintf("the script was killed after %d ms. %s It had written:\n%s%s", out.DurationMS, limit.reached(r), out.Stdout, out.Stderr)
+		message := fmt.Sprintf("the script was killed after %d ms. %s It had written:\n%s%s", out.DurationMS, limitReached(r, "timeout_ms"), out.Stdout, out.Stderr)
 		return scriptFailureOf(out, scriptTimeout, message), nil
 	}
 	return structured(out, "")

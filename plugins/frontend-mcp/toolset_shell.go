@@ -144,7 +144,7 @@ func (s *shell) execute(ctx context.Context, request mcp.CallToolRequest, a exec
 	if a.Args != nil {
 		called = commandText(spec.Command)
 	}
-	out.Hint = cmp.Or((clock{"timeout_ms", time.Millisecond, spec.Limits.Timeout}).reached(result),
+	out.Hint = cmp.Or(limitReached(result, "timeout_ms"),
 		s.advice(ToolsetShell, s.packagesElsewhere).hint(called, out.Stderr, result.Status == executor.StatusFailed))
 	s.logOutput(a.Command, out)
 	return structured(out, "", filesOf(o)...)
