@@ -296,7 +296,7 @@ func (f *frontend) followScript(ctx context.Context, x executor.Execution, start
 
 // scriptEnd returns r in the form of the specification.
 func scriptEnd(r executor.Result, took time.Duration) (scriptResult, error) {
-	if r.Failure != nil {
+	if r.Failure != nil && r.HitLimit() == nil {
 		if s := scriptErrorOf(r.Failure.Code, r.Failure.Field, r.Failure.Message); s != nil && r.Failure.Phase != executor.PhaseStart {
 			return scriptResult{}, s
 		}

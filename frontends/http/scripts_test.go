@@ -72,7 +72,12 @@ func outputs(stream executor.Stream, texts ...string) []executor.Body {
 	return list
 }
 
-func scriptEnded(r executor.Result) executor.Body { return executor.Finished{Result: r} }
+func scriptEnded(r executor.Result) executor.Body {
+	if r.Status == executor.StatusTimedOut {
+		r.Failure = r.TimedOut(executor.FieldTimeout, executor.Limits{Timeout: time.Second}) // as the engine does
+	}
+	return executor.Finished{Result: r}
+}
 
 func runScriptRequest(t *testing.T, s *scriptService, method, target, body string) *httptest.ResponseRecorder {
 	t.Helper()
