@@ -72,6 +72,7 @@ var habits = map[string]habit{
 	"two plots":                    {cells: []string{"import matplotlib.pyplot as plt\nplt.plot([1]); plt.show(); plt.plot([2])\nNone"}, displays: []string{"image/png image/svg+xml text/plain", "image/png image/svg+xml text/plain"}},
 	"IPython's display":            {cells: []string{"from IPython.display import display, HTML, clear_output\nclear_output(); display(HTML('<b>x</b>'))"}, displays: []string{"text/html text/plain"}},
 	"IPython's raw display":        {cells: []string{"import IPython.display\nIPython.display.display({'text/plain': 'x', 'text/html': 'y'}, raw=True)"}, displays: []string{"text/html text/plain"}},
+	"plotly's show after a look":   {cells: []string{"import importlib.util as u\nu.find_spec('plotly.basedatatypes')\nimport plotly.basedatatypes as p\np.BaseFigure().show()"}, displays: []string{"text/html text/plain"}},
 	"plotly's show":                {cells: []string{"import plotly.basedatatypes as p\np.BaseFigure().show()"}, displays: []string{"text/html text/plain"}},
 	"an object displays itself":    {cells: []string{"class A:\n    def _ipython_display_(self): display(7)\nA()"}, displays: []string{"text/plain"}},
 	"a form without a text":        {cells: []string{"class A:\n    def __repr__(self): raise ValueError\n    def _repr_html_(self): return '<i>'\nA()"}, displays: []string{"text/html text/plain"}},

@@ -30,25 +30,35 @@ CHANGES = {
 
 
 class ImportHook:
-    """Changes modules when they are imported."""
+    """Changes modules when they are imported. A look for a module, such as importlib.util.find_spec, leaves its change for the import."""
+
+    looking = set()  # names with the threads in which the hook looks for them
 
     @staticmethod
     def find_spec(name, path=None, target=None):
-        change = CHANGES.pop(name, None)
-        if change is None:
+        if name not in CHANGES:
             return None
+        import _thread  # a program has none of the driver's imports
         import importlib.util
 
-        spec = importlib.util.find_spec(name)
+        look = (name, _thread.get_ident())
+        if look in ImportHook.looking:
+            return None
+        ImportHook.looking.add(look)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            ImportHook.looking.discard(look)
         if spec is None or spec.loader is None:
-            CHANGES[name] = change  # it may be installed later
-            return spec
+            return spec  # it may be installed later
         execute = spec.loader.exec_module
 
         def exec_module(module):
             execute(module)
+            change = CHANGES.pop(name, None)
             try:
-                change(module)
+                if change is not None:
+                    change(module)
             except Exception:
                 pass  # the module is another one than we know
 
