@@ -94,22 +94,36 @@ func TestTheAttemptsOfARetryPolicyHaveDefaults(t *testing.T) {
 	}
 }
 
-func TestTheEndOfACtxIsVisibleInTheError(t *testing.T) {
+func TestTheEndOfACallSaysWhoseTimeIsOver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := clientOver(t, func(r *http.Request) (*http.Response, error) {
+		silent := roundTrip(func(r *http.Request) (*http.Response, error) {
 			<-r.Context().Done()
 			return nil, r.Context().Err()
-		}, WithRetryHook(func(r Retry) { t.Errorf("it tries again after the end of ctx: %+v", r) }))
+		})
+		never := WithRetryHook(func(r Retry) { t.Errorf("it tries again after the end of ctx: %+v", r) })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if _, err := c.Get(ctx, "exe_1"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("the error is %v", err)
+		gone, leave := context.WithCancelCause(t.Context())
+		leave(errors.New("enough"))
+		bounded, err := NewClient("http://server", WithHTTPClient(&http.Client{Transport: silent, Timeout: time.Minute}), WithRetry(RetryPolicy{Attempts: 1}))
+		if err != nil {
+			t.Fatal(err)
 		}
-		because, cancelBecause := context.WithCancelCause(t.Context())
-		cancelBecause(errors.New("enough"))
-		if _, err := c.Get(because, "exe_1"); !errors.Is(err, context.Canceled) {
-			t.Errorf("the error is %v", err)
+		for _, c := range []struct {
+			client *Client
+			ctx    context.Context //nolint:containedctx // of one call
+			is     error
+			want   string
+		}{
+			{clientOver(t, silent, never), ctx, context.DeadlineExceeded,
+				"http://server: the deadline of the call's context has passed: the server's own limit of a program is config.timeout_seconds"},
+			{clientOver(t, silent, never), gone, context.Canceled, "http://server: the call's context has ended: enough"},
+			{bounded, t.Context(), context.DeadlineExceeded, "http://server: no whole answer within the Timeout of the http.Client, 1m0s: a context with a deadline bounds a call"},
+		} {
+			if _, err := c.client.Get(c.ctx, "exe_1"); CodeOf(err) != CodeUnavailable || !errors.Is(err, c.is) || err.Error() != c.want {
+				t.Errorf("\n got %v\nwant %s", err, c.want)
+			}
 		}
 	})
 }

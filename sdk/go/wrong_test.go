@@ -1,7 +1,6 @@
 package pyexec_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,8 +13,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	pyexec "github.com/python-executor/python-executor/sdk/go"
 )
@@ -161,41 +158,6 @@ func TestWrongUses(t *testing.T) {
 type refuser struct{ err error }
 
 func (r refuser) RoundTrip(*http.Request) (*http.Response, error) { return nil, r.err }
-
-func TestWhoseTimeIsOver(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		connect := func(h *http.Client) *pyexec.Client {
-			c, err := pyexec.NewClient("http://box.lan", pyexec.WithHTTPClient(h), pyexec.WithRetry(pyexec.RetryPolicy{Attempts: 1}))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return c
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		gone, leave := context.WithCancelCause(t.Context())
-		leave(errors.New("enough"))
-		for want, err := range map[string]error{
-			"http://box.lan: the deadline of the call's context has passed: the server's own limit of a program is config.timeout_seconds": second(connect(&http.Client{Transport: silent{}}).Get(ctx, "exe_1")),
-			"http://box.lan: the call's context has ended: enough":                                                                         second(connect(&http.Client{Transport: silent{}}).Get(gone, "exe_1")),
-			"http://box.lan: no whole answer within the Timeout of the http.Client, 1m0s: a context with a deadline bounds a call": second(
-				connect(&http.Client{Transport: silent{}, Timeout: time.Minute}).Get(t.Context(), "exe_1")),
-		} {
-			if pyexec.CodeOf(err) != pyexec.CodeUnavailable || err.Error() != want {
-				t.Errorf("\n got %v\nwant %s", err, want)
-			}
-		}
-	})
-}
-
-// silent never answers.
-type silent struct{}
-
-func (silent) RoundTrip(r *http.Request) (*http.Response, error) {
-	<-r.Context().Done()
-	return nil, r.Context().Err()
-}
 
 func TestAPrintedValueIsShort(t *testing.T) {
 	t.Parallel()
