@@ -201,6 +201,14 @@ func (asked *scriptRequest) decode(raw []byte) error {
 		field, _, _ := strings.Cut(kind.Field, ".")
 		return fmt.Errorf("%s (got %s)", cmp.Or(what[field], "the body must be an object"), kind.Value)
 	}
+	if name, ok := errors.AsType[strictjson.UnknownField](err); ok {
+		known := []string{"path", "args", "env", "timeout_ms"}
+		hint := "must be one of " + strings.Join(known, ", ")
+		if near := executor.Nearest(string(name), known); near != "" {
+			hint = "did you mean " + near + "?"
+		}
+		return fmt.Errorf("the body: %w: %s", err, hint)
+	}
 	if err != nil {
 		return fmt.Errorf("the body: %s", strings.TrimPrefix(err.Error(), "json: "))
 	}
