@@ -90,9 +90,9 @@ func (x *Extractor) readError(err error) error {
 		where = fmt.Sprintf("after %q", x.last)
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return badEntry("", "the archive ends %s", where)
+		return badEntry("", "the archive ends %s: it was cut, or it is no tar", where)
 	}
-	return badEntry("", "not a tar archive %s: %s", where, strings.TrimPrefix(err.Error(), "archive/tar: "))
+	return badEntry("", "not a tar archive %s: %s; it must be an uncompressed tar", where, strings.TrimPrefix(err.Error(), "archive/tar: "))
 }
 
 func (x *Extractor) entry(t *tar.Reader, h *tar.Header) error {
