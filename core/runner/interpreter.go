@@ -47,7 +47,7 @@ print(json.dumps({"path": sys.executable, "version": "%d.%d.%d" % sys.version_in
 // Limits.Timeout. If ctx ends, the result has no meaning. Codes: unavailable (an interpreter does not answer in time), those of Run.
 func (c *Conn) Interpreter(ctx context.Context, start Start) (Interpreter, error) {
 	limits := start.Limits
-	limits.OutputBytes, limits.KillGrace = 64<<10, time.Second
+	limits.OutputBytes, limits.KillGrace, limits.CPUTime = 64<<10, time.Second, 0 // a job's CPU time is its program's
 	for _, name := range []string{"python3", "python"} {
 		var said answer
 		r, err := c.Run(ctx, Start{
