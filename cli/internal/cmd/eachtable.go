@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/python-executor/python-executor/core/batch"
+	"github.com/python-executor/python-executor/core/executor"
 	pyexec "github.com/python-executor/python-executor/sdk/go"
 )
 
@@ -22,6 +23,8 @@ type eachTable struct {
 	headed    bool
 	cpu       float64
 	peak      int64
+	// waited counts the cases that reached their timeout and used less than half of it.
+	waited int
 }
 
 func newEachTable(w io.Writer, cases []pyexec.Case) *eachTable {
@@ -57,6 +60,9 @@ func (t *eachTable) add(c pyexec.CaseResult) error {
 		}
 		if r.CPUSeconds != nil {
 			cpu, t.cpu = fmt.Sprintf("%.3f", *r.CPUSeconds), t.cpu+*r.CPUSeconds
+		}
+		if r.Failure != nil && r.Failure.Field == executor.FieldTimeout && r.DurationSeconds != nil && r.CPUSeconds != nil && *r.CPUSeconds < *r.DurationSeconds/2 {
+			t.waited++
 		}
 		if n := r.PeakMemoryBytes; n != nil && *n > 0 {
 			memory, t.peak = inMB(*n), max(t.peak, *n)
