@@ -2,6 +2,7 @@ package batch
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -241,7 +242,7 @@ func (j *judge) ended(x executor.Execution) (Verdict, string) {
 	case r.Failure != nil:
 		return Failed, r.Failure.Message
 	case r.ExitCode == nil:
-		return Failed, strings.TrimSpace("the program ended by a signal "+r.Signal) + j.last()
+		return Failed, "the program was ended by " + cmp.Or(r.Signal, "a signal") + j.last()
 	case *r.ExitCode != j.expect.ExitCode:
 		return Failed, fmt.Sprintf("exit code: expected %d, got %d", j.expect.ExitCode, *r.ExitCode) + j.last()
 	case j.stdout == nil:

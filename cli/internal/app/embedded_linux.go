@@ -69,7 +69,7 @@ func Embedded(ctx context.Context, o EmbeddedOptions) (_ *Local, err error) {
 		return nil, err
 	}
 	l.stack.add(func(context.Context) error { return store.Close() })
-	admission, retention := config.Engine{MaxConcurrent: 1, MaxQueued: 1}, config.Retention{}
+	admission, retention := config.Engine{MaxConcurrent: max(1, min(o.Parallel, o.Config.Engine.MaxConcurrent)), MaxQueued: max(1, o.Parallel)}, config.Retention{}
 	if o.Lasting {
 		admission, retention = o.Config.Engine, o.Config.Retention
 	}

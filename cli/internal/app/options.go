@@ -15,6 +15,8 @@ type EmbeddedOptions struct {
 	// Lasting reports whether the engine serves more than one call. Config.Engine then bounds the calls at once, and runners stay
 	// warm.
 	Lasting bool
+	// Parallel is how many Executions of a single call run at once, at most those of Config.Engine. Default 1.
+	Parallel int
 	// Log takes the log of host, plugins and engine.
 	Log *slog.Logger
 }

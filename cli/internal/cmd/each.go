@@ -164,7 +164,7 @@ func (o *runOptions) executeEach(d *target, spec executor.Spec, in *input.Input,
 		err = json.NewEncoder(o.g.Out).Encode(map[string]any{"summary": summary})
 	} else {
 		err = o.table.total(summary)
-		if n := o.table.waited; n > 0 {
+		if n := o.table.waited; n > 0 && !o.g.given("cpu-seconds") {
 			o.g.note("%d of the cases that timed out waited for most of their time. Cases share the processors: --cpu-seconds bounds what a case uses itself", n)
 		}
 	}

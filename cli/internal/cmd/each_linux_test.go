@@ -5,14 +5,17 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	pyexec "github.com/python-executor/python-executor/sdk/go"
 )
 
@@ -57,6 +60,26 @@ $`)
 			}
 		}
 	}
+}
+
+// Also without a server, --parallel cases run at once.
+func TestTheCasesOfRunEachRunBesideEachOther(t *testing.T) {
+	bundle := withFake(t)
+	awaittest.Ladder(t, 200*time.Millisecond, func(long time.Duration) (string, bool) {
+		var out, errs bytes.Buffer
+		cases := strings.Repeat(fmt.Sprintf(`{"args":["sleep %s"]}`, long), 2)
+		args := []string{"run", "--each", "-", "--json", "--command", "--", "fake", "-c"}
+		if status := Execute(t.Context(), args, IO{In: strings.NewReader(cases), Out: &out, Err: &errs}, bundle); status != 0 {
+			t.Fatalf("%d %s", status, &errs)
+		}
+		var first, last pyexec.CaseResult
+		for i, line := range strings.SplitN(out.String(), "\n", 3)[:2] {
+			if err := json.Unmarshal([]byte(line), []any{&first, &last}[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return out.String(), last.Result.StartedAt.Before(first.Result.FinishedAt)
+	})
 }
 
 func TestCasesAreReadAsTheyAreWritten(t *testing.T) {

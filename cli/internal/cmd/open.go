@@ -37,8 +37,8 @@ func (g *global) openServer(what string) (executor.Service, error) {
 }
 
 // open returns the server's Service if a server is set, else the engine inside this process, with the named backends
-// (none: the default one; all: every configured one).
-func (g *global) open(ctx context.Context, backend string, all bool) (*target, error) {
+// (none: the default one; all: every configured one). In this process parallel Executions run at once, as far as the configuration permits.
+func (g *global) open(ctx context.Context, backend string, all bool, parallel int64) (*target, error) {
 	if g.server != "" {
 		svc, err := g.openServer("")
 		if err != nil {
@@ -59,7 +59,7 @@ func (g *global) open(ctx context.Context, backend string, all bool) (*target, e
 		// Output that goes to the terminal needs no cap. Output that is collected for --json keeps the default cap.
 		c.Limits.Default.OutputBytes, c.Limits.Max.OutputBytes = executor.Unlimited, executor.Unlimited
 	}
-	local, err := app.Embedded(ctx, app.EmbeddedOptions{Config: c, Bundle: g.bundle, Log: g.embeddedLog()})
+	local, err := app.Embedded(ctx, app.EmbeddedOptions{Config: c, Bundle: g.bundle, Parallel: int(parallel), Log: g.embeddedLog()})
 	if err != nil {
 		return nil, err
 	}

@@ -126,7 +126,11 @@ func (o *runOptions) run(ctx context.Context) error {
 	}
 	opening := make(chan opened, 1)
 	go func() {
-		d, err := o.g.open(ctx, o.backend, false)
+		parallel := int64(1)
+		if o.each != "" {
+			parallel = min(o.parallel, int64(len(o.cases)))
+		}
+		d, err := o.g.open(ctx, o.backend, false, parallel)
 		opening <- opened{d, err}
 	}()
 	in, inErr := input.Open(ctx, request)
