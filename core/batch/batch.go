@@ -130,7 +130,7 @@ func (e Expect) check(at string, bad *executor.Problems) {
 	switch e.Compare {
 	case CompareDefault, CompareExact, CompareLines, CompareFloat:
 	default:
-		bad.Add(at+".compare", "must be one of %v (got %.40q)", Compares(), e.Compare)
+		bad.Add(at+".compare", "must be one of lines, exact, float (got %.40q)", e.Compare)
 	}
 	if e.Stdout == nil && e.Compare != CompareDefault {
 		bad.Add(at+".compare", "must not be given without stdout")

@@ -24,9 +24,6 @@ const (
 	CompareFloat Compare = "float"
 )
 
-// Compares returns the names of the ways to compare.
-func Compares() []Compare { return []Compare{CompareExact, CompareLines, CompareFloat} }
-
 // Tolerance bounds the difference of two numbers: at most Abs, or at most Rel times the expected one.
 type Tolerance struct{ Abs, Rel float64 }
 

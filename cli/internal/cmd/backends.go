@@ -21,7 +21,7 @@ func newBackends(g *global) *cobra.Command {
 }
 
 func runBackends(ctx context.Context, g *global) error {
-	d, err := g.open(ctx, "", true, 1)
+	d, err := g.open(ctx, "", true, 0)
 	if err != nil {
 		return err
 	}

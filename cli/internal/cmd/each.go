@@ -58,7 +58,7 @@ func itemsOf(raw []byte) (items []json.RawMessage, err error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	if bytes.HasPrefix(bytes.TrimSpace(raw), []byte("[")) {
 		if err := d.Decode(&items); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("must be JSON: an array of objects, or one object after another: %w", err)
 		}
 		if _, err := d.Token(); !errors.Is(err, io.EOF) {
 			return nil, errors.New("must end after the array")
@@ -72,7 +72,7 @@ func itemsOf(raw []byte) (items []json.RawMessage, err error) {
 			return items, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("case %d: %w", len(items), err)
+			return nil, fmt.Errorf("case %d: must be JSON: an array of objects, or one object after another: %w", len(items), err)
 		}
 		items = append(items, item)
 	}
@@ -86,6 +86,9 @@ func decodeCase(raw json.RawMessage, into *pyexec.Case) error {
 		return errors.New("must not have half of a surrogate pair")
 	}
 	err := strictjson.Decode(raw, into)
+	if strings.HasSuffix(fmt.Sprint(err), "unknown field") {
+		return fmt.Errorf("%w (a case has id, args, env, stdin, expect, which has stdout, exit_code, compare, tolerance_abs, tolerance_rel)", err)
+	}
 	if kind, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return fmt.Errorf("%s: must not be a %s", cmp.Or(kind.Field, "value"), kind.Value)
 	}

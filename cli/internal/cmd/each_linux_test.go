@@ -87,7 +87,8 @@ func TestCasesAreReadAsTheyAreWritten(t *testing.T) {
 		"\ufeff{\"id\":\"a\"}\r\n{\"id\":\"b\"}\r\n": "", "[{\"id\":\"a\"},{\"id\":\"b\"}]": "",
 		"{\"id\":\"\xe9\"}": "must be UTF-8", `{"id":"\ud800"}`: "case 0: must not have half of a surrogate pair",
 		`{} {"args":[1]}`: "case 1: args: must not be a number", `{} 5`: "case 1: value: must not be a number", "[{},null]": "case 1: must be an object (got null)",
-		`[{}] {}`: "must end after the array", `{"x":1}`: "case 0: x: unknown field", strings.Repeat(" ", maxCasesFile+1): "must have at most 33554432 bytes",
+		`[{}] {}`: "must end after the array", `{"x":1}`: "case 0: x: unknown field (a case has id, args, env, stdin, expect, which has stdout, exit_code, compare, tolerance_abs, tolerance_rel)",
+		"{": "case 0: must be JSON: an array of objects, or one object after another: unexpected EOF", "[{]": "must be JSON: an array of objects, or one object after another: invalid character ']' looking for beginning of object key string", strings.Repeat(" ", maxCasesFile+1): "must have at most 33554432 bytes",
 	} {
 		cases, err := readCases(strings.NewReader(raw))
 		if want == "" && (err != nil || len(cases) != 2 || cases[0].ID != "a") || want != "" && (err == nil || err.Error() != want) {

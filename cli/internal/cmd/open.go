@@ -37,7 +37,8 @@ func (g *global) openServer(what string) (executor.Service, error) {
 }
 
 // open returns the server's Service if a server is set, else the engine inside this process, with the named backends
-// (none: the default one; all: every configured one). In this process parallel Executions run at once, as far as the configuration permits.
+// (none: the default one; all: every configured one). parallel is for cases: in this process so many run at
+// once, as far as the configuration permits. 0 is for one program, whose output goes to the terminal.
 func (g *global) open(ctx context.Context, backend string, all bool, parallel int64) (*target, error) {
 	if g.server != "" {
 		svc, err := g.openServer("")
@@ -55,8 +56,8 @@ func (g *global) open(ctx context.Context, backend string, all bool, parallel in
 			return nil, err
 		}
 	}
-	if !g.json {
-		// Output that goes to the terminal needs no cap. Output that is collected for --json keeps the default cap.
+	if !g.json && parallel == 0 {
+		// Output that goes to the terminal needs no cap. Output that is collected for --json, or compared, keeps the default cap.
 		c.Limits.Default.OutputBytes, c.Limits.Max.OutputBytes = executor.Unlimited, executor.Unlimited
 	}
 	local, err := app.Embedded(ctx, app.EmbeddedOptions{Config: c, Bundle: g.bundle, Parallel: int(parallel), Log: g.embeddedLog()})

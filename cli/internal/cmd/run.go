@@ -126,7 +126,7 @@ func (o *runOptions) run(ctx context.Context) error {
 	}
 	opening := make(chan opened, 1)
 	go func() {
-		parallel := int64(1)
+		parallel := int64(0)
 		if o.each != "" {
 			parallel = min(o.parallel, int64(len(o.cases)))
 		}
