@@ -2,6 +2,7 @@ package pyexec
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -131,8 +132,18 @@ const (
 // NewClientFromEnv returns a Client for the server in PYEXEC_SERVER (default: http://127.0.0.1:8080), with the token in PYEXEC_TOKEN.
 // WithToken overrides the token.
 func NewClientFromEnv(opts ...Option) (*Client, error) {
-	server := cmp.Or(os.Getenv(EnvServer), exampleServer)
-	return NewClient(server, append([]Option{WithToken(os.Getenv(EnvToken))}, opts...)...)
+	server, token := os.Getenv(EnvServer), os.Getenv(EnvToken)
+	c, err := NewClient(cmp.Or(server, exampleServer), append([]Option{WithToken(token)}, opts...)...)
+	if e, ok := errors.AsType[*Error](err); ok && len(e.Fields) == 1 { // the names under which they were given
+		variable := EnvServer
+		if e.Fields[0].Field == "token" {
+			variable = EnvToken
+		}
+		if variable == EnvServer || checkToken(token) != nil {
+			return nil, invalidField(variable, e.Fields[0].Message)
+		}
+	}
+	return c, err
 }
 
 // stayHere follows redirects on the same server only, because no other server may get the token and the program.

@@ -282,4 +282,16 @@ func TestTheEnvironmentNamesServerAndToken(t *testing.T) {
 		}
 		c.CloseIdleConnections()
 	}
+	t.Setenv(pyexec.EnvToken, "s3cret\n")
+	_, badToken := pyexec.NewClientFromEnv()
+	t.Setenv(pyexec.EnvServer, "127.0.0.1:8080")
+	_, badServer := pyexec.NewClientFromEnv()
+	for want, err := range map[string]error{
+		"PYEXEC_TOKEN: must be visible ASCII characters (character 7 is white space or a control character)":             badToken,
+		`PYEXEC_SERVER: must begin with http:// or https://: did you mean http://127.0.0.1:8080? (got "127.0.0.1:8080")`: badServer,
+	} {
+		if err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
 }

@@ -91,7 +91,9 @@ ARGUMENTS: List[Any] = [
     (lambda c: Client(CLIENT, "s3cret\n"), "token: must be visible ASCII characters (character 7 is white space or a control character)"),
     (lambda c: Client(CLIENT, "s3crét"), "token: must be visible ASCII characters (character 5 is a character that is not ASCII)"),
     (lambda c: Client(CLIENT, 5), "token: must be a str (got int)"),
+    (lambda c: Client(CLIENT, on_retry=5), "on_retry: must be a function (got int)"),
     # run
+    (lambda c: c.run("1", on_event=5), "on_event: must be a function (got int)"),
     (lambda c: c.run("1", timeout=5), "timeout: unknown option (did you mean timeout_seconds?)"),
     (lambda c: c.run("1", memory=5), "memory: unknown option (did you mean memory_mb?)"),
     (lambda c: c.run("1", on_evnt=print), "on_evnt: unknown option (did you mean on_event?)"),
@@ -124,7 +126,9 @@ ARGUMENTS: List[Any] = [
     (lambda c: c.run_batch("1", cases=["1"]), 'cases[0]: must be a dict, {"stdin": "1"} (got str)'),
     (lambda c: c.run_batch("1", cases=[{}, {"stdin": b"1"}]), "cases[1].stdin: must be text (got bytes): decode it"),
     (lambda c: c.run_batch("1", cases=[{}], on_cases=print), "on_cases: unknown option (did you mean on_case?)"),
+    (lambda c: c.run_batch("1", cases=[{}], on_case=[]), "on_case: must be a function (got list)"),
     # Executions
+    (lambda c: c.artifacts_to("exe_1", HERE), f"folder: {HERE}: must be a folder (got a file)"),
     (lambda c: c.get(5), "execution: must be given by its id, a str (got int)"),
     (lambda c: c.get(""), 'no execution has the id ""'),
     (lambda c: c.session(5), "session: must be given by its id, a str (got int)"),
@@ -159,6 +163,20 @@ def test_wrong_arguments(call: Callable[[Client], object], message: str) -> None
     with Client(CLIENT, transport=Script()) as client, pytest.raises((ExecutorError, TypeError)) as caught:
         call(client)
     assert str(caught.value) == message
+
+
+def test_variables_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYEXEC_SERVER", "127.0.0.1:8080")
+    monkeypatch.setenv("PYEXEC_TOKEN", "s3cret\n")
+    for arguments, message in (
+        ({}, 'PYEXEC_SERVER: must begin with http:// or https://: did you mean http://127.0.0.1:8080? (got "127.0.0.1:8080")'),
+        ({"server": CLIENT}, "PYEXEC_TOKEN: must be visible ASCII characters (character 7 is white space or a control character)"),
+    ):
+        with pytest.raises(InvalidError) as caught:
+            Client(**arguments)
+        assert str(caught.value) == message
+    monkeypatch.setenv("http_proxy", "proxy.test:3128")  # as Go and curl take it
+    Client("http://box.lan", "t").close()
 
 
 def caused(error: Exception, cause: Exception) -> Exception:

@@ -29,10 +29,10 @@ def _destination(folder: Path, name: str) -> Path:
     return Path(inside)
 
 
-def check_folder(folder: PathLike) -> None:
+def check_folder(field: str, folder: PathLike) -> None:
     """Raise an error if artifacts cannot be saved below a path, before a program runs for them."""
     if os.path.exists(folder) and not os.path.isdir(folder):
-        raise invalid("artifacts_to", f"{os.fspath(folder)}: must be a folder (got a file)")
+        raise invalid(field, f"{os.fspath(folder)}: must be a folder (got a file)")
 
 
 def extract(archive: IO[bytes], folder: PathLike) -> List[Path]:

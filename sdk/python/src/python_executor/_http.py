@@ -64,7 +64,7 @@ def transport_options(url: str) -> Dict[str, Any]:
         proxies = urllib.request.getproxies()
         proxy = proxies.get(parts.scheme) or proxies.get("all")
         if proxy:
-            options["proxy"] = httpx.Proxy(proxy)
+            options["proxy"] = httpx.Proxy(proxy if "://" in proxy else "http://" + proxy)
     return options
 
 

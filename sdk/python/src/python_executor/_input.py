@@ -34,6 +34,12 @@ def check_kind(field: str, value: object, wanted: Union[type, Tuple[type, ...]],
         raise invalid(field, f"must be {what} (got {kind(value)})")
 
 
+def check_call(field: str, value: object) -> None:
+    """Raise an error if a value that was given is no function."""
+    if value is not None and not callable(value):
+        raise invalid(field, f"must be a function (got {kind(value)})")
+
+
 class Source:
     """Bytes that can be read once, or again if `again` is true."""
 

@@ -14,7 +14,7 @@ import httpx
 
 from .. import _artifacts, _foreign, _http, _output, _platform_sync
 from .._http import Call
-from .._input import Bytes, check_kind, json_body
+from .._input import Bytes, check_call, check_kind, json_body
 from .._keywords import suggesting
 from .._progress import Progress, reporting
 from .._retry import Retry, RetryPolicy
@@ -66,12 +66,14 @@ class Client:
         transport: the connection, for example httpx's with a Unix socket or with certificates of its own.
         """
         url = server_url(server)
+        field = "PYEXEC_TOKEN" if token is None else "token"
         token = os.environ.get("PYEXEC_TOKEN") if token is None else token
         if token is not None:
-            check_token(token)
+            check_token(token, field)
         check_kind("retry", retry, RetryPolicy, "a RetryPolicy")
         check_kind("idle_timeout", idle_timeout, (int, float), "a number of seconds")
         check_kind("headers", headers, dict, "a dict")
+        check_call("on_retry", on_retry)
         self._requests = Requests(url, token, retry or RetryPolicy(), on_retry, idle_timeout, transport, headers)
 
     @property
@@ -127,10 +129,11 @@ class Client:
         If the caller is interrupted or cancelled, the Execution is killed.
         """
         if artifacts_to is not None:
-            _artifacts.check_folder(artifacts_to)
+            _artifacts.check_folder("artifacts_to", artifacts_to)
             if "outputs" not in options:
                 options.setdefault("outputs_changed", True)
         writers = _output.writers(stdout, stderr)
+        check_call("on_event", on_event)
         body = _platform_sync.in_thread(
             partial(submission, include_all=include_all, leave=artifacts_to), code, files, directory, tar, script, stdin, options
         )
@@ -232,6 +235,7 @@ class Client:
         stop_at_first_failure: the first case that has not passed ends the batch.
         The other arguments are those of `run`, for all cases. If the caller is interrupted or cancelled, the cases that run are killed.
         """
+        check_call("on_case", on_case)
         more = batch_members(cases, parallel, stop_at_first_failure)
         body = _platform_sync.in_thread(
             partial(submission, include_all=include_all, batch=more), code, files, directory, tar, script, stdin, options
@@ -344,6 +348,7 @@ class Client:
 
     def artifacts_to(self, execution: ExecutionRef, folder: PathLike) -> List[Path]:
         """Save all artifacts below the folder and return their paths. Files that exist are replaced."""
+        _artifacts.check_folder("folder", folder)
         with tempfile.TemporaryFile() as archive:
             self._download("artifacts", _http.execution_path(execution, "/artifacts"), archive)
             return _platform_sync.in_thread(_artifacts.extract, archive, folder)
