@@ -20,39 +20,14 @@ import (
 
 func TestWholeNumbersAreTakenAsJSONSchemaHasThem(t *testing.T) {
 	c := serveTest(t, newService(t, fake.Options{}), nil)
-	deps := func(seconds string) map[string]any {
-		return map[string]any{"script_content": "print hi", "python_version": "3.12", "timeout_seconds": json.RawMessage(seconds)}
-	}
-	half := json.RawMessage(`"print \ud800"`)
-	for name, test := range map[string]struct {
-		tool string
-		args map[string]any
-		says string // of an error; empty: there is none
-	}{
-		"a float that is whole":        {"run_script_with_dependencies", deps("300.0"), ""},
-		"with an exponent":             {"run_script_with_dependencies", deps("3e1"), ""},
-		"a fraction":                   {"run_script_with_dependencies", deps("1.5"), "ValueError: timeout_seconds: must be a whole number, not 1.5"},
-		"more than fits":               {"run_script_with_dependencies", deps("1e30"), "ValueError: timeout_seconds: must be a whole number, not 1e30"},
-		"more than is allowed":         {"run_script_with_dependencies", deps("90000"), "Error: timeout_seconds: must be at most 86400"},
-		"what would wrap around":       {"run_script_with_dependencies", deps("18446744075"), "Error: timeout_seconds: must be at most 86400"},
-		"milliseconds, whole":          {"execute", map[string]any{"command": "fake", "args": []string{"-c", "print hi"}, "timeout_ms": json.RawMessage("60000.0")}, ""},
-		"milliseconds that would wrap": {"execute", map[string]any{"command": "fake", "args": []string{}, "timeout_ms": 18446744075000}, "Error: timeout_ms: must be at most 86400 s"},
-		"of a host script":             {"run_script", map[string]any{"path": "/x", "timeout_ms": 18446744075000}, `"E_BAD_ARG","message":"timeout_ms: must be at most 86400 s`},
-		"an argument that is too long": {"execute", map[string]any{"command": "fake", "args": []string{"x", strings.Repeat("x", 200_000)}}, "Error: args[1]: must be at most 131071 bytes"},
-		"a line that is too long":      {"execute", map[string]any{"command": strings.Repeat("x", 200_000)}, "Error: command: must be at most 131071 bytes"},
-		"a version that is not there":  {"run_script_with_dependencies", map[string]any{"script_content": "print hi", "python_version": "3.99"}, "Error: python_version: "},
-		"half of a surrogate pair":     {"run_script_with_dependencies", map[string]any{"script_content": half, "python_version": "3.12"}, "ValueError: script_content: must not have half of a surrogate pair"},
-		"half of a pair in a list":     {"execute", map[string]any{"command": "fake", "args": []any{"x", half}}, "Error: args: must not have half of a surrogate pair"},
-		"half of a pair in a context":  {"run_code", map[string]any{"code": half}, "code: must not have half of a surrogate pair"},
-		"half of a pair for a script":  {"run_script", map[string]any{"path": "/x", "env": map[string]any{"A": half}}, `"E_BAD_ARG","message":"env: must not have half of a surrogate pair`},
-		"a whole pair":                 {"run_script_with_dependencies", map[string]any{"script_content": json.RawMessage(`"print \ud83d\ude00"`), "python_version": "3.12"}, ""},
-		"a NUL byte in code":           {"run_script_with_dependencies", map[string]any{"script_content": "print\x00", "python_version": "3.12"}, "ValueError: script_content must not contain a NUL byte"},
-		"a NUL byte in an argument":    {"run_script_with_dependencies", map[string]any{"script_content": "print", "python_version": "3.12", "args": []string{"\x00"}}, "Error: args[0]: "},
-	} {
-		a := c.call(test.tool, test.args)
-		if a.isError != (test.says != "") || !strings.Contains(a.text, test.says) {
-			t.Errorf("%s: %v", name, a)
+	for _, number := range []string{"300.0", "3e1"} {
+		args := map[string]any{"script_content": json.RawMessage(`"print \ud83d\ude00"`), "timeout_seconds": json.RawMessage(number)}
+		if a := c.call("run_script_with_dependencies", args); a.isError {
+			t.Errorf("%s: %v", number, a)
 		}
+	}
+	if a := c.call("execute", map[string]any{"command": "fake", "args": []string{"-c", "print hi"}, "timeout_ms": json.RawMessage("60000.0")}); a.isError {
+		t.Error(a)
 	}
 }
 

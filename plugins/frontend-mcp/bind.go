@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -54,7 +56,8 @@ func bind(request mcp.CallToolRequest, args any) error {
 		if kind.Field == "" {
 			return fmt.Errorf("arguments: must be an object, not %s", indefinite(kind.Value))
 		}
-		return fmt.Errorf("%s: must be %s, not %s", leaf(kind.Field), typeName(kind.Type.Kind().String()), indefinite(kind.Value))
+		field := leaf(kind.Field)
+		return fmt.Errorf("%s: must be %s, not %s", field+elementOf(raw, field, kind), typeName(kind.Type.Kind().String()), indefinite(kind.Value))
 	case errors.As(err, &unknown):
 		return unknownArgument(string(unknown), args)
 	}
@@ -73,10 +76,56 @@ func unknownArgument(name string, args any) error {
 		return fmt.Errorf("%s: unknown argument: the tool has none", name)
 	}
 	meant := ""
-	if near := executor.Nearest(name, known); near != "" {
+	if near := cmp.Or(executor.Nearest(name, known), sameArgument(name, known)); near != "" {
 		meant = ": did you mean " + near + "?"
+	} else if tool := toolWith[name]; tool != "" {
+		meant = ": " + tool + " has it"
 	}
 	return fmt.Errorf("%s: unknown argument%s (the arguments are %s)", name, meant, strings.Join(known, ", "))
+}
+
+// sameArguments are names that other tools and other servers have for the same argument.
+var sameArguments = [][]string{
+	{"code", "script_content", "script", "source", "program"}, {"requirements", "dependencies", "packages", "deps", "libraries"},
+	{"timeout_ms", "timeout_seconds", "timeout"}, {"context_id", "session_id", "session", "context", "id"}, {"job_id", "execution_id", "id", "job"},
+	{"command", "cmd", "code", "shell"}, {"content", "text", "data", "body"}, {"path", "file", "filename", "file_path", "name"},
+	{"directory", "dir", "cwd", "folder", "workdir"}, {"script_path", "file", "filename", "path"}, {"stdin", "input"}, {"args", "argv", "arguments"},
+}
+
+// toolWith names the tool that has an argument which models give to another one.
+var toolWith = map[string]string{"language": "create_context", "python_version": "create_context", "stdin": "execute"}
+
+// sameArgument returns the argument among known that name probably means; "" if there is none.
+func sameArgument(name string, known []string) string {
+	for _, group := range sameArguments {
+		if i := slices.IndexFunc(known, func(k string) bool { return slices.Contains(group, k) }); i >= 0 && slices.Contains(group, name) {
+			return known[i]
+		}
+	}
+	return ""
+}
+
+// elementOf returns the place of the first element of another kind in the list or object field of raw, as "[1]" or ".name"; "" if the field
+// itself is of another kind.
+func elementOf(raw []byte, field string, kind *json.UnmarshalTypeError) string {
+	var members map[string]any
+	if json.Unmarshal(raw, &members) != nil || kind.Type.Kind() != reflect.String {
+		return ""
+	}
+	other := func(v any) bool { _, ok := v.(string); return !ok }
+	switch list := members[field].(type) {
+	case []any:
+		if i := slices.IndexFunc(list, other); i >= 0 {
+			return fmt.Sprintf("[%d]", i)
+		}
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(list)) {
+			if other(list[name]) {
+				return "." + name
+			}
+		}
+	}
+	return ""
 }
 
 // wholeNumbers returns the object raw with numbers such as 5.0 and 5e0 written as 5. In JSON Schema they are integers.
@@ -120,7 +169,7 @@ func indefinite(kind string) string {
 func typeName(kind string) string {
 	switch {
 	case kind == "slice":
-		return "a list"
+		return `a list, like ["a"]`
 	case kind == "struct" || kind == "map":
 		return "an object"
 	case kind == "ptr":

@@ -76,29 +76,6 @@ func TestAnExitThatSaysNothingIsExplained(t *testing.T) {
 	}
 }
 
-func TestContextErrorsHaveTheSpecificationsCodes(t *testing.T) {
-	c := serveTest(t, newService(t, fake.Options{}), nil)
-	id := c.call("create_context", map[string]any{"name": "n"}).fields["context_id"]
-	for name, test := range map[string]struct {
-		tool string
-		args map[string]any
-		code string
-	}{
-		"no name":              {"create_context", map[string]any{}, "INVALID_PARAMS"},
-		"a name that is none":  {"create_context", map[string]any{"name": 7}, "INVALID_PARAMS"},
-		"ruby":                 {"create_context", map[string]any{"name": "n", "language": "ruby"}, "INVALID_LANGUAGE"},
-		"an unknown argument":  {"create_context", map[string]any{"name": "n", "lang": "python"}, "INVALID_PARAMS"},
-		"no code":              {"run_code", map[string]any{"context_id": id}, "INVALID_PARAMS"},
-		"an unknown context":   {"run_code", map[string]any{"code": "print 1", "context_id": "ctx-1"}, "CONTEXT_NOT_FOUND"},
-		"stop without context": {"stop_context", map[string]any{}, "INVALID_PARAMS"},
-		"stop of an unknown":   {"stop_context", map[string]any{"context_id": "ctx-1"}, "CONTEXT_NOT_FOUND"},
-	} {
-		if a := c.call(test.tool, test.args); !a.isError || !strings.Contains(a.text, `"code":"`+test.code+`"`) {
-			t.Errorf("%s: %v", name, a)
-		}
-	}
-}
-
 func TestCodeWithoutAContextIsAProgramOfItsOwn(t *testing.T) {
 	e := newService(t, fake.Options{})
 	c := serveTest(t, e, func(c *Config) { c.Contexts.Requirements = []string{"probe"} })

@@ -17,6 +17,7 @@ var (
 		`network is unreachable|nodename nor servname|getaddrinfo E|ENETUNREACH|bad address '|unable to resolve host address`)
 	noModule     = compiled(`ModuleNotFoundError: No module named '([\w.]+)'|Missing optional dependency '(\w+)'`)
 	noNodeModule = compiled(`Cannot find (?:module|package) '([^']+)'`)
+	noInput      = compiled(`EOFError: EOF when reading a line`)
 	noImport     = compiled(`Cannot use import statement outside a module`)
 	noRoom       = compiled(`BlockingIOError: \[Errno 11\]|can't start new thread|[Ff]ork: .*[Rr]esource temporarily unavailable|[Cc]annot fork|` +
 		`pthread_create failed|pthread_create: Resource temporarily unavailable|spawn \S+ EAGAIN`)
@@ -29,12 +30,17 @@ type advice struct {
 	// networkOff reports whether programs have no network. setting is the key that gives them one.
 	networkOff bool
 	setting    string
+	// input tells how a program gets its standard input.
+	input string
 }
+
+// noStdin is the input of tools that have none.
+const noStdin = "There is no standard input here: put the values into the code."
 
 // advice returns the advice of a toolset.
 func (t *tools) advice(toolset string, install func(packages string) string) advice {
 	return advice{
-		install: install, setting: "mcp.network." + toolset,
+		install: install, setting: "mcp.network." + toolset, input: noStdin,
 		networkOff: t.config.network(toolset) != executor.NetworkOn && t.backend().Capabilities.NetworkOff,
 	}
 }
@@ -56,6 +62,8 @@ func (a advice) hint(code, stderr string, failed bool) string {
 		return ""
 	case module != "":
 		return fmt.Sprintf("Module %s is missing: %s", module, a.install(text([]string{packageFor(module)})))
+	case noInput().MatchString(stderr):
+		return a.input
 	case noImport().MatchString(stderr):
 		return "import declarations do not work here: use require('name') or await import('name')."
 	case offline:
@@ -94,8 +102,8 @@ func (a advice) pip(packages []string) string {
 // pipInstead returns the answer to Python code that calls pip as a notebook does, and so has failed with stderr; "" if it has
 // not.
 func (a advice) pipInstead(code, stderr string) string {
-	refused := strings.Contains(stderr, "SyntaxError") || strings.Contains(stderr, "pip cannot install here")
-	if !refused || !strings.Contains(stderr, `File "`) || !notebookLine().MatchString(code) {
+	refused := strings.Contains(stderr, "SyntaxError") && strings.Contains(stderr, `File "`) || noPip().MatchString(stderr)
+	if !refused || !notebookLine().MatchString(code) {
 		return ""
 	}
 	packages, _ := installs(code)

@@ -3,6 +3,7 @@ package mcpfrontend
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -60,6 +61,7 @@ func newTools(ctx context.Context, c Config, svc executor.Service, log *slog.Log
 	t.hooks.AddAfterInitialize(t.negotiated)
 	t.hooks.AddBeforeListTools(func(ctx context.Context, _ any, _ *mcp.ListToolsRequest) { t.look(ctx) })
 	t.hooks.AddBeforeCallTool(begun)
+	t.hooks.AddBeforeCallTool(t.unknownTool)
 	t.hooks.AddBeforeReadResource(t.missing)
 	t.hooks.AddOnError(t.unread)
 	t.wg.Go(t.watch)
@@ -103,6 +105,19 @@ func (t *tools) around(next server.ToolHandlerFunc) server.ToolHandlerFunc {
 		}
 		return next(ctx, r)
 	}
+}
+
+// unknownTool adds the tools to a name that none of them has, because mcp-go's error has the name and nothing else.
+func (t *tools) unknownTool(_ context.Context, _ any, request *mcp.CallToolRequest) {
+	offered := t.server.ListTools()
+	if _, ok := offered[request.Params.Name]; ok {
+		return
+	}
+	names, meant := slices.Sorted(maps.Keys(offered)), ""
+	if near := executor.Nearest(request.Params.Name, names); near != "" {
+		meant = "did you mean " + near + "? "
+	}
+	request.Params.Name += " (" + meant + "the tools are " + strings.Join(names, ", ") + ")"
 }
 
 // quick reports whether the named tool never waits for a program. Such a tool is served however many calls are running.

@@ -77,7 +77,7 @@ func notRun(contextID string, r executor.Result) *mcp.CallToolResult {
 	if r.Failure.Phase != executor.PhasePrepare || r.Failure.Code != executor.Invalid {
 		return contextError(codeExecutionFailed, "%s", message)
 	}
-	return contextError(codeInvalidParams, "requirements: %s", strings.TrimPrefix(message, "requirements: "))
+	return contextError(codeInvalidParams, "requirements: %s\nCheck the names and the versions.", strings.TrimPrefix(message, "requirements: "))
 }
 
 // explain adds to out the usual cause of a failure. Code that calls pip gets one line instead of its traceback.

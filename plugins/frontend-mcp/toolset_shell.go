@@ -127,7 +127,11 @@ func (s *shell) execute(ctx context.Context, request mcp.CallToolRequest, a exec
 	if f := result.Failure; !ran(result) {
 		switch {
 		case f.Phase == executor.PhaseStart:
-			return detailed(errSpawnFailed, f.Message), nil
+			why := f.Message
+			if a.Args != nil && strings.ContainsAny(strings.TrimSpace(a.Command), " \t|&;<>") {
+				why += ". With args, command is the name of one program: leave args out to run a line of a shell"
+			}
+			return detailed(errSpawnFailed, why), nil
 		case result.Status == executor.StatusLost:
 			return detailed(errWaitFailed, f.Message), nil
 		default:
@@ -144,8 +148,10 @@ func (s *shell) execute(ctx context.Context, request mcp.CallToolRequest, a exec
 	if a.Args != nil {
 		called = commandText(spec.Command)
 	}
+	advice := s.advice(ToolsetShell, s.packagesElsewhere)
+	advice.input = "Give the input as stdin."
 	out.Hint = cmp.Or(limitReached(result, "timeout_ms"),
-		s.advice(ToolsetShell, s.packagesElsewhere).hint(called, out.Stderr, result.Status == executor.StatusFailed))
+		advice.hint(called, out.Stderr, result.Status == executor.StatusFailed))
 	s.logOutput(a.Command, out)
 	return structured(out, "", filesOf(o)...)
 }
