@@ -17,6 +17,7 @@ var (
 		`network is unreachable|nodename nor servname|getaddrinfo E|ENETUNREACH|bad address '|unable to resolve host address`)
 	noModule     = compiled(`ModuleNotFoundError: No module named '([\w.]+)'|Missing optional dependency '(\w+)'`)
 	noNodeModule = compiled(`Cannot find (?:module|package) '([^']+)'`)
+	noPackage    = compiled("`Import (\\w+)` failed|[Ii]nstall the (\\w+) package")
 	noInput      = compiled(`EOFError: EOF when reading a line`)
 	noImport     = compiled(`Cannot use import statement outside a module`)
 	noRoom       = compiled(`BlockingIOError: \[Errno 11\]|can't start new thread|[Ff]ork: .*[Rr]esource temporarily unavailable|[Cc]annot fork|` +
@@ -62,6 +63,11 @@ func (a advice) hint(code, stderr string, failed bool) string {
 		return ""
 	case module != "":
 		return fmt.Sprintf("Module %s is missing: %s", module, a.install(text([]string{packageFor(module)})))
+	case noPackage().MatchString(stderr):
+		found := noPackage().FindStringSubmatch(stderr) // the first one is the usual one
+		return "A package is missing: " + a.install(text([]string{packageFor(found[1] + found[2])}))
+	case len(asked(stderr)) > 0:
+		return "The error asks for a package: " + a.install(text(asked(stderr)))
 	case noInput().MatchString(stderr):
 		return a.input
 	case noImport().MatchString(stderr):
@@ -79,6 +85,16 @@ func (a advice) hint(code, stderr string, failed bool) string {
 		return fmt.Sprintf("There is no file %s: write it first, or give its path from the folder of the code.", module)
 	}
 	return fmt.Sprintf("Module %s is missing: %s.", module, noNPMPackages)
+}
+
+// asked returns the packages that the message of an error, the end of stderr, says to install.
+func asked(stderr string) []string {
+	at := strings.LastIndex(stderr, "Error: ")
+	if at < 0 {
+		return nil
+	}
+	packages, _ := installs(stderr[at:])
+	return packages
 }
 
 // lastGroup returns the group of the last match of an expression; "" if there is none.

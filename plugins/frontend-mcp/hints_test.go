@@ -52,6 +52,8 @@ func TestAFailureWithAUsualCauseSaysWhatToDo(t *testing.T) {
 		"the module is what was missing":     {`os.system("pip install sklearn")`, "ModuleNotFoundError: No module named 'sklearn'", true, true, `Module sklearn is missing: install ["scikit-learn"]`},
 		"a text about pip":                   {"print('pip installs')", "ValueError: x", true, true, ""},
 		"pip that worked":                    {"pip install numpy", "", false, true, ""},
+		"a package that pandas asks for":     {"df.to_parquet('x')", "ImportError: Unable to find a usable engine\n - `Import pyarrow` failed. pyarrow is required.\n - `Import fastparquet` failed.", true, true, `A package is missing: install ["pyarrow"]`},
+		"a package that an error asks for":   {"fig.write_image('x')", "ValueError: Image export requires kaleido, which can be installed using pip:\n    $ pip install --upgrade kaleido\n", true, true, `install ["kaleido"]`},
 		"npm":                                {"npm install lodash", "sh: 1: npm: not found", true, true, "npm packages cannot be installed"},
 		"npm in JavaScript":                  {"require('child_process').execSync('npm i lodash')", "Error: Command failed", true, true, "npm packages cannot be installed"},
 		"a module of npm":                    {"require('lodash')", "Error: Cannot find module 'lodash'\nRequire stack:", true, true, "Module lodash is missing: npm packages cannot be installed"},
