@@ -13,7 +13,7 @@ type Conn interface {
 	Variables(ctx context.Context) ([]executor.Variable, error)
 	ListFiles(ctx context.Context, path string, recursive bool) ([]executor.File, error)
 	ReadFile(ctx context.Context, path string) (executor.File, io.ReadCloser, error)
-	WriteFile(ctx context.Context, path string, size int64, r io.Reader) (executor.File, error)
+	WriteFile(ctx context.Context, file executor.File, r io.Reader) (executor.File, error)
 	RemoveFile(ctx context.Context, path string) error
 }
 
@@ -61,8 +61,10 @@ func (c Calls) ReadFile(ctx context.Context, id, path string) (executor.File, io
 }
 
 // WriteFile implements executor.SessionFiles.
-func (c Calls) WriteFile(ctx context.Context, id, path string, size int64, r io.Reader) (executor.File, error) {
-	return call(ctx, c, id, func(conn Conn) (executor.File, error) { return conn.WriteFile(ctx, path, size, r) })
+func (c Calls) WriteFile(ctx context.Context, id string, file executor.File, r io.Reader) (executor.File, error) {
+	return call(ctx, c, id, func(conn Conn) (executor.File, error) {
+		return conn.WriteFile(ctx, file, r)
+	})
 }
 
 // RemoveFile implements executor.SessionFiles.

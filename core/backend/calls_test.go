@@ -37,9 +37,9 @@ func (c *scriptedConn) ReadFile(_ context.Context, path string) (executor.File, 
 	return executor.File{Path: path}, io.NopCloser(strings.NewReader("content")), c.note("read", path)
 }
 
-func (c *scriptedConn) WriteFile(_ context.Context, path string, _ int64, r io.Reader) (executor.File, error) {
+func (c *scriptedConn) WriteFile(_ context.Context, file executor.File, r io.Reader) (executor.File, error) {
 	content, err := io.ReadAll(r)
-	return executor.File{Path: path}, errors.Join(err, c.note("write", path, string(content)))
+	return executor.File{Path: file.Path}, errors.Join(err, c.note("write", file.Path, string(content)))
 }
 
 func (c *scriptedConn) RemoveFile(_ context.Context, path string) error {
@@ -60,7 +60,7 @@ func eachCall(t *testing.T, c Calls, tell func(error)) {
 			t.Errorf("the file holds %q, %v", text, err)
 		}
 	}
-	_, err = c.WriteFile(t.Context(), "id", "c", 3, strings.NewReader("new"))
+	_, err = c.WriteFile(t.Context(), "id", executor.File{Path: "c", SizeBytes: 3}, strings.NewReader("new"))
 	tell(err)
 	tell(c.RemoveFile(t.Context(), "id", "d"))
 }

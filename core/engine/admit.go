@@ -122,6 +122,9 @@ func (e *Engine) check(ctx context.Context, spec executor.Spec, in executor.Inpu
 	if spec.Session != "" {
 		return req, e.checkRunInSession(ctx, &req)
 	}
+	if spec.Language == executor.LanguageDefault {
+		req.spec.Language = executor.LanguageOf(spec.Entrypoint)
+	}
 	validate(spec, in, &invalid)
 	req.limits = e.resolveLimits(spec.Limits, &invalid)
 	if req.backend == "" && spec.Script != "" {
@@ -142,7 +145,11 @@ func (e *Engine) check(ctx context.Context, spec executor.Spec, in executor.Inpu
 	if req.info, err = e.infoSoon(ctx, req.on, req.owner, spec.IdempotencyKey); err != nil {
 		return req, err
 	}
-	return req, e.offered(&req)
+	if err := e.offered(&req); err != nil {
+		return req, err
+	}
+	interpret(&req.spec, &invalid)
+	return req, invalid.Err(executor.Invalid, "submit", "; ")
 }
 
 // offered checks the request against the capabilities of its backend, and chooses the Python that its program requires.
@@ -196,6 +203,13 @@ func (e *Engine) reserve(rec *executor.Record, req request, kind startKind) (x *
 	rec.ID, rec.CreatedAt = e.ids.next(now), now.UTC().Round(0)
 	x = e.newExecution(*rec, req.limits, req.on)
 	x.anyBackend = req.spec.Backend == ""
+	network := req.spec.Network
+	if req.session != nil {
+		network = req.session.Network()
+	}
+	x.about = surroundings{
+		offline: network != executor.NetworkOn && req.info.Capabilities.NetworkOff, unfed: req.in.Stdin == nil, session: req.session != nil,
+	}
 	if req.tool != "" {
 		x.ctx = executor.WithTool(x.ctx, req.tool)
 	}

@@ -75,7 +75,7 @@ func trials() []trial {
 			return err
 		}},
 		{opWriteFile, exec, true, func(ctx context.Context, r *rig, id string) error {
-			return done(r.WriteFile(ctx, id, "f", 1, strings.NewReader("f")))
+			return done(r.WriteFile(ctx, id, executor.File{Path: "f", SizeBytes: 1}, strings.NewReader("f")))
 		}},
 		{opRemoveFile, exec, true, func(ctx context.Context, r *rig, id string) error { return r.RemoveFile(ctx, id, "f") }},
 		{opBackends, read, false, func(ctx context.Context, r *rig, _ string) error { return done(r.Backends(ctx)) }},
@@ -108,7 +108,7 @@ func TestEveryRowOfTheRights(t *testing.T) {
 					return x.ID
 				}
 				s := must(r.OpenSession(alice, executor.Session{}))
-				must(r.WriteFile(alice, s.ID, "f", 1, strings.NewReader("f")))
+				must(r.WriteFile(alice, s.ID, executor.File{Path: "f", SizeBytes: 1}, strings.NewReader("f")))
 				return s.ID
 			}
 			try := func(owner string, scope executor.Scope, id string) executor.Code {

@@ -55,6 +55,7 @@ func (e *Engine) conclude(x *execution, s *sink, v verdict) executor.Result {
 	if r.Status == executor.StatusTimedOut && r.Failure == nil { // a plugin may not say which clock it was
 		r.Failure = r.TimedOut(executor.FieldTimeout, x.limits)
 	}
+	r.Hint = hintOf(r, string(s.errors), x.about)
 	if f := r.Failure; f != nil {
 		if f.Code = cmp.Or(f.Code, executor.Internal); f.Code == executor.Internal {
 			f.Message = "internal error"

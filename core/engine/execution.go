@@ -70,6 +70,8 @@ type execution struct {
 	asked int
 	// collects: it has outputs to collect, which takes time after its program has ended.
 	collects bool
+	// about is what a hint about its end needs to know.
+	about surroundings
 	// spooled: it has input in Blobs.
 	spooled bool
 	// adopted: an earlier life of the server may have started it.

@@ -128,7 +128,7 @@ func TestSessionsKeepTheirBackendUntilTheyClose(t *testing.T) {
 		r.wantOutput(r.submit(as("alice"), "set n 1", in(old)).ID, "")
 		retired := r.change("fake", another(s))
 		r.wantOutput(r.submit(as("alice"), "get n", in(old)).ID, "1\n")
-		if _, err := r.WriteFile(as("alice"), old.ID, "f", 1, strings.NewReader("x")); err != nil {
+		if _, err := r.WriteFile(as("alice"), old.ID, executor.File{Path: "f", SizeBytes: 1}, strings.NewReader("x")); err != nil {
 			t.Error(err)
 		}
 		fresh := r.open(as("alice"))
@@ -285,7 +285,7 @@ func TestBoundsAndLimitsAreThoseOfTheNewSettings(t *testing.T) {
 		wantCode(t, err, executor.Invalid, "config.timeout_seconds")
 		_, err = r.OpenSession(as("alice"), executor.Session{})
 		wantCode(t, err, executor.Exhausted)
-		_, err = r.WriteFile(as("alice"), first.ID, "f", 4, strings.NewReader("four"))
+		_, err = r.WriteFile(as("alice"), first.ID, executor.File{Path: "f", SizeBytes: 4}, strings.NewReader("four"))
 		wantCode(t, err, executor.Exhausted, "file")
 		for _, x := range running {
 			must(r.Cancel(as("alice"), x.ID))

@@ -58,14 +58,15 @@ func (e *Engine) proceedLocked(next sessions.Run, first bool) {
 	e.dispatch()
 }
 
-// ownSession returns the Session that the Principal in ctx may use, nil if only its record is left, and its view.
+// ownSession returns the Session that the Principal in ctx may use, nil if only its record is left, and its view. In place of an id, the
+// Principal's own Sessions are found by their name.
 func (e *Engine) ownSession(ctx context.Context, op operation, id string) (*sessions.Session, executor.Session, error) {
 	p, err := authorize(ctx, op, "")
 	if err != nil {
 		return nil, executor.Session{}, err
 	}
 	if !sessions.ValidID(id) {
-		return nil, executor.Session{}, sessions.ErrUnknown(clip(id, 64))
+		return e.sessions.FindNamed(ctx, clip(id, maxSessionName), p.Owner)
 	}
 	return e.sessions.Find(ctx, id, p.may)
 }
@@ -220,12 +221,18 @@ func (e *Engine) ReadFile(ctx context.Context, id, name string) (executor.File, 
 
 // WriteFile implements executor.SessionFiles. It reads no more than the server's maximum for one file. Another reader must not use
 // r before r's own Read has returned, which may be after WriteFile has.
-func (e *Engine) WriteFile(ctx context.Context, id, name string, size int64, r io.Reader) (executor.File, error) {
-	s, name, err := e.sessionFile(ctx, opWriteFile, id, name, false)
+func (e *Engine) WriteFile(ctx context.Context, id string, file executor.File, r io.Reader) (executor.File, error) {
+	s, name, err := e.sessionFile(ctx, opWriteFile, id, file.Path, false)
 	if err != nil {
 		return executor.File{}, err
 	}
-	return s.WriteFile(ctx, name, size, r)
+	if file.Mode > 0o777 {
+		return executor.File{}, executor.FieldErrorf(executor.Invalid, "mode", "must be permission bits, at most 0777 (got %#o)", file.Mode)
+	}
+	if file.Path = name; file.Directory {
+		r = strings.NewReader("")
+	}
+	return s.WriteFile(ctx, file, r)
 }
 
 // RemoveFile implements executor.SessionFiles.

@@ -249,7 +249,7 @@ func TestAFileThatIsAnnouncedTooLargeIsNotRead(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t, withSessions(rules(func(c *config.Sessions) { c.MaxFileBytes = 10 })))
 		place := r.open(as("alice"))
-		_, err := r.WriteFile(as("alice"), place.ID, "a", 11, iotest.ErrReader(errors.New("read")))
+		_, err := r.WriteFile(as("alice"), place.ID, executor.File{Path: "a", SizeBytes: 11}, iotest.ErrReader(errors.New("read")))
 		wantCode(t, err, executor.Exhausted, "file")
 	})
 }
@@ -262,9 +262,9 @@ type forgetful struct {
 	writes *atomic.Int32
 }
 
-func (b forgetful) WriteFile(ctx context.Context, id, name string, size int64, r io.Reader) (executor.File, error) {
+func (b forgetful) WriteFile(ctx context.Context, id string, file executor.File, r io.Reader) (executor.File, error) {
 	if b.writes.Add(1) > 1 {
-		return b.Backend.WriteFile(ctx, id, name, size, r)
+		return b.Backend.WriteFile(ctx, id, file, r)
 	}
 	_, err := io.CopyN(io.Discard, r, b.n)
 	return executor.File{}, errors.Join(err, b.err)
@@ -292,7 +292,7 @@ func TestAFileIsWrittenAgainOnlyIfNothingOfItWasRead(t *testing.T) {
 				var writes atomic.Int32
 				s.backend = forgetful{fake.New(s.fake), test.n, test.err, &writes}
 				r := newRig(t, s)
-				f, err := r.WriteFile(as("alice"), r.open(as("alice")).ID, "a", 2, strings.NewReader("ab"))
+				f, err := r.WriteFile(as("alice"), r.open(as("alice")).ID, executor.File{Path: "a", SizeBytes: 2}, strings.NewReader("ab"))
 				if test.code != "" {
 					wantCode(t, err, test.code, test.fields...)
 				} else if err != nil || f.SizeBytes != 2 {

@@ -279,18 +279,18 @@ func TestFilesAreConfinedCappedAndReachableWhileSomethingRuns(t *testing.T) {
 		ctx := as("alice")
 		s := r.open(ctx)
 		r.submit(ctx, "hang", in(s))
-		f, err := r.WriteFile(ctx, s.ID, "dir/./a.txt", -1, strings.NewReader("0123456789"))
+		f, err := r.WriteFile(ctx, s.ID, executor.File{Path: "dir/./a.txt", SizeBytes: -1}, strings.NewReader("0123456789"))
 		if err != nil || f.Path != "dir/a.txt" || f.SizeBytes != 10 {
 			t.Fatalf("written: %+v, %v", f, err)
 		}
-		_, err = r.WriteFile(ctx, s.ID, "a", -1, strings.NewReader("01234567890"))
+		_, err = r.WriteFile(ctx, s.ID, executor.File{Path: "a", SizeBytes: -1}, strings.NewReader("01234567890"))
 		wantCode(t, err, executor.Exhausted, "file")
-		_, err = r.WriteFile(ctx, s.ID, "a", 11, strings.NewReader("01234567890"))
+		_, err = r.WriteFile(ctx, s.ID, executor.File{Path: "a", SizeBytes: 11}, strings.NewReader("01234567890"))
 		wantCode(t, err, executor.Exhausted, "file")
 		_, _, err = r.ReadFile(ctx, s.ID, "a")
 		wantCode(t, err, executor.NotFound, "path")
 		for _, name := range []string{"", ".", "/etc/passwd", "../a", "dir/../../a", "dir/..", "a\x00", "\xff", strings.Repeat("a", maxPath+1)} {
-			_, err = r.WriteFile(ctx, s.ID, name, 1, strings.NewReader("a"))
+			_, err = r.WriteFile(ctx, s.ID, executor.File{Path: name, SizeBytes: 1}, strings.NewReader("a"))
 			wantCode(t, err, executor.Invalid, "path")
 			_, _, err = r.ReadFile(ctx, s.ID, name)
 			wantCode(t, err, executor.Invalid, "path")

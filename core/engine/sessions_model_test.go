@@ -279,7 +279,7 @@ func (g *guest) onSession(what int) {
 		case 7:
 			_, _ = e.AddRequirements(ctx, id, "a==1")
 		case 8:
-			_, _ = e.WriteFile(ctx, id, "a", -1, strings.NewReader("a"))
+			_, _ = e.WriteFile(ctx, id, executor.File{Path: "a", SizeBytes: -1}, strings.NewReader("a"))
 			if _, r, err := e.ReadFile(ctx, id, "a"); err == nil {
 				_ = r.Close()
 			}

@@ -180,7 +180,7 @@ func TestAUseKeepsASessionOpen(t *testing.T) {
 		active("61 s after a run", s, executor.SessionClosed)
 
 		s = r.open(ctx, idle)
-		_ = must(r.WriteFile(ctx, s.ID, "a", 1, strings.NewReader("a")))
+		_ = must(r.WriteFile(ctx, s.ID, executor.File{Path: "a", SizeBytes: 1}, strings.NewReader("a")))
 		_, reader, err := r.ReadFile(ctx, s.ID, "a")
 		if err != nil {
 			t.Fatal(err)
@@ -308,4 +308,50 @@ func TestTheListsOfASpecAreBoundedExactly(t *testing.T) {
 			t.Errorf("case %d: problems %.200s, want one with %q", i, fmt.Sprint(p), test.field)
 		}
 	}
+}
+
+func TestASessionIsAddressedByItsNameToo(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, withSessions())
+		alice, bob, root := as("alice"), as("bob"), as("root", executor.ScopeAdmin)
+		named := func(name string) func(*executor.Session) { return func(s *executor.Session) { s.Name = name } }
+		first := r.open(alice, named("Ä b/c"))
+		_ = r.open(bob, named("Ä b/c"))
+		byName := executor.Session{ID: first.Name}
+		if got := must(r.GetSession(alice, first.Name)); got.ID != first.ID {
+			t.Errorf("%+v", got)
+		}
+		_ = r.say(alice, byName, "set x 1")
+		x := r.submit(alice, "get x", in(byName))
+		if got := must(r.Get(alice, x.ID)); got.Spec.Session != first.ID || r.result(x.ID).Status != executor.StatusSucceeded {
+			t.Errorf("the execution is in %q", got.Spec.Session)
+		}
+		if _, err := r.WriteFile(alice, first.Name, executor.File{Path: "a", SizeBytes: 1}, strings.NewReader("a")); err != nil {
+			t.Error(err)
+		}
+		for ctx, asked := range map[context.Context]string{alice: "Ä b/", root: first.Name, bob: first.ID} {
+			if _, err := r.GetSession(ctx, asked); executor.CodeOf(err) != executor.NotFound || !strings.Contains(err.Error(), asked) {
+				t.Errorf("%q: %v", asked, err)
+			}
+		}
+		if _, err := r.GetSession(alice, "Ä b/x"); !strings.HasSuffix(err.Error(), `did you mean "Ä b/c"?`) {
+			t.Error(err)
+		}
+		if _, err := r.GetSession(alice, ""); executor.CodeOf(err) != executor.NotFound {
+			t.Errorf("no name at all: %v", err)
+		}
+		time.Sleep(time.Second)
+		second := r.open(alice, named(first.Name))
+		if _, err := r.CloseSession(alice, first.Name); executor.CodeOf(err) != executor.Conflict || !strings.Contains(err.Error(), second.ID+", "+first.ID) {
+			t.Errorf("two have the name: %v", err)
+		}
+		_ = must(r.CloseSession(alice, second.ID))
+		if got := must(r.CloseSession(alice, first.Name)); got.ID != first.ID {
+			t.Errorf("closed was %s", got.ID)
+		}
+		if got := must(r.GetSession(alice, first.Name)); got.ID != second.ID || got.Status != executor.SessionClosed {
+			t.Errorf("of those that are closed, the newest: %+v", got)
+		}
+	})
 }

@@ -154,7 +154,7 @@ func TestNobodySeesAnotherOwnersSession(t *testing.T) {
 			"list":      func(ctx context.Context, id string) error { _, err := r.ListFiles(ctx, id, "", false); return err },
 			"read":      func(ctx context.Context, id string) error { _, _, err := r.ReadFile(ctx, id, "a"); return err },
 			"write": func(ctx context.Context, id string) error {
-				_, err := r.WriteFile(ctx, id, "a", 1, strings.NewReader("a"))
+				_, err := r.WriteFile(ctx, id, executor.File{Path: "a", SizeBytes: 1}, strings.NewReader("a"))
 				return err
 			},
 			"remove": func(ctx context.Context, id string) error { return r.RemoveFile(ctx, id, "a") },

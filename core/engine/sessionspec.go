@@ -99,8 +99,8 @@ func (e *Engine) checkRunInSession(ctx context.Context, req *request) error {
 	if err != nil {
 		return err
 	}
-	req.session, req.backend = s, s.Backend
-	if b, ok := s.Home().(*backend); ok { // the open Session keeps it from being stopped, and ends what is in it before
+	req.session, req.backend, req.spec.Session = s, s.Backend, s.ID // it may have been named
+	if b, ok := s.Home().(*backend); ok {                           // the open Session keeps it from being stopped, and ends what is in it before
 		b.Join()
 		req.on, req.leave = b, b.Leave
 	}

@@ -43,6 +43,8 @@ type sink struct {
 	// handle is the one of Started, for Attach.
 	handle []byte
 	last   map[executor.Phase]time.Time
+	// errors is the end of stderr.
+	errors tail
 
 	// mu guards the fields that are read while a call may block.
 	mu        sync.Mutex
@@ -219,6 +221,9 @@ func (s *sink) output(b executor.Output) (executor.Body, error) {
 	s.mu.Unlock()
 	if len(b.Data) == 0 {
 		return nil, nil
+	}
+	if b.Stream == executor.Stderr {
+		s.errors.add(b.Data)
 	}
 	return b, nil
 }

@@ -67,6 +67,8 @@ type Result struct {
 	// Failure is set when the user's input was at fault, when the program reached its limit of time, memory or disk, or when the
 	// Execution was lost. It is nil when the program just ended.
 	Failure *Failure `json:"failure,omitempty"`
+	// Hint names the usual cause of the end of a program that has failed, and what to do; empty if none is known. The Engine sets it.
+	Hint string `json:"hint,omitzero"`
 	// Wall is the time from Started to the program's end.
 	Wall time.Duration `json:"wall"`
 	// CPU is user and system time of all its processes; negative = unknown.

@@ -98,8 +98,9 @@ type File struct {
 	ModTime   time.Time `json:"mod_time"`
 }
 
-// Sessions is the part of Service about the life of Sessions. Codes of all that name one: not_found (unknown, or another
-// owner's).
+// Sessions is the part of Service about the life of Sessions. Where a method of a Service, or Spec.Session, takes an id, it also takes
+// the name of one of the caller's own Sessions. Codes of all: not_found (unknown, or another owner's), conflict (several open Sessions
+// have that name).
 type Sessions interface {
 	// OpenSession creates one from Name, Description, Language, IdleTimeout, MaxLife and Spec; all other fields are the
 	// Engine's. It returns when the interpreter is ready. Codes: invalid, denied, exhausted (limits per owner and in
@@ -137,9 +138,10 @@ type SessionFiles interface {
 	ListFiles(ctx context.Context, id, path string, recursive bool) ([]File, error)
 	// ReadFile opens a regular file. The caller closes it.
 	ReadFile(ctx context.Context, id, path string) (File, io.ReadCloser, error)
-	// WriteFile replaces or makes a regular file, whole or not at all, and the folders on its way. size < 0 = unknown.
-	// Codes: exhausted (Limits.DiskBytes, or the server's maximum for one file).
-	WriteFile(ctx context.Context, id, path string, size int64, r io.Reader) (File, error)
+	// WriteFile replaces or makes the regular file f.Path, whole or not at all, and the folders on its way. f.SizeBytes < 0 = unknown.
+	// f.Mode has its permission bits, at most 0777; 0 = 0644. With f.Directory it makes a folder, unless there is one, and reads
+	// nothing. Codes: exhausted (Limits.DiskBytes, or the server's maximum for one file).
+	WriteFile(ctx context.Context, id string, f File, r io.Reader) (File, error)
 	// RemoveFile removes a file, or a folder with all that is in it.
 	RemoveFile(ctx context.Context, id, path string) error
 }

@@ -71,7 +71,7 @@ type Limits struct {
 	// OutputBytes bounds the bytes that are kept of each stream. Bytes beyond it are counted, not kept, and the program goes on.
 	// Default 64 MiB, maximum 1 GiB.
 	OutputBytes int64 `json:"output_bytes,omitzero"`
-	// KillGrace is the time between SIGTERM and SIGKILL when a limit is reached or the Execution is cancelled. Default 1 s.
+	// KillGrace is the time between SIGTERM (or SIGINT, see Spec.InterruptOnCancel) and SIGKILL when a limit is reached or the Execution is cancelled. Default 1 s.
 	KillGrace time.Duration `json:"kill_grace,omitzero"`
 }
 
@@ -79,7 +79,7 @@ type Limits struct {
 //
 // The JSON names are those of this package's stored form; the HTTP metadata has its own wire type.
 type Spec struct {
-	// Language of Code or Entrypoint. Default python.
+	// Language of Code or Entrypoint. Default: that of the Entrypoint's suffix (.js, .cjs, .mjs, .sh, .bash), else python.
 	Language Language `json:"language,omitzero"`
 	// Entrypoint is the path of the file to run, relative to the Workspace's root. Default: main.py, else __main__.py,
 	// else the first regular .py file in archive order.
@@ -132,6 +132,8 @@ type Spec struct {
 	IdempotencyKey string `json:"idempotency_key,omitzero"`
 	// SampleInterval > 0 samples memory use at that interval into Result.MemorySamples; at least 10 ms.
 	SampleInterval time.Duration `json:"sample_interval,omitzero"`
+	// InterruptOnCancel makes a cancel send SIGINT in the place of SIGTERM, as Ctrl-C does. A Backend that cannot do that sends SIGTERM.
+	InterruptOnCancel bool `json:"interrupt_on_cancel,omitzero"`
 	// Script is the path of an allow-listed host script. It needs ScopeScripts.
 	Script string `json:"script,omitzero"`
 	// HostDirectory is a folder of the host to run in. It needs ScopeTrusted, or a folder that the configuration opens. A Backend gets its
@@ -150,7 +152,7 @@ type SpecField struct {
 }
 
 // Fields returns all fields of s, in the order in which errors name them.
-func (s Spec) Fields() [31]SpecField {
+func (s Spec) Fields() [32]SpecField {
 	return [...]SpecField{
 		{"language", s.Language != "", true, false},
 		{"code", s.Code != "", false, true},
@@ -164,6 +166,7 @@ func (s Spec) Fields() [31]SpecField {
 		{"durable", s.Durable, false, true},
 		{"idempotency_key", s.IdempotencyKey != "", false, true},
 		{"sample_interval_seconds", s.SampleInterval != 0, false, true},
+		{"interrupt_on_cancel", s.InterruptOnCancel, false, false},
 		{"session", s.Session != "", false, true},
 		{"python_version", s.PythonVersion != "", true, false},
 		{"interpreter", s.Interpreter != "", false, false},

@@ -132,7 +132,7 @@ func TestEveryMethodOfABackendGoesThrough(t *testing.T) {
 			return errors.Join(err, r.Close())
 		},
 		"write file": func(ctx context.Context, id string) error {
-			_, err := sessions.WriteFile(ctx, id, "a", -1, strings.NewReader("text"))
+			_, err := sessions.WriteFile(ctx, id, executor.File{Path: "a", SizeBytes: -1}, strings.NewReader("text"))
 			return err
 		},
 		"remove file": func(ctx context.Context, id string) error { return sessions.RemoveFile(ctx, id, "a") },

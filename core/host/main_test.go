@@ -138,7 +138,7 @@ func (w *waiter) ReadFile(_ context.Context, id, _ string) (executor.File, io.Re
 	return executor.File{}, io.NopCloser(strings.NewReader("of " + id)), w.know(id)
 }
 
-func (w *waiter) WriteFile(_ context.Context, id, _ string, _ int64, _ io.Reader) (executor.File, error) {
+func (w *waiter) WriteFile(_ context.Context, id string, _ executor.File, _ io.Reader) (executor.File, error) {
 	return executor.File{}, w.know(id)
 }
 

@@ -9,12 +9,14 @@ import (
 var (
 	offlineForm = compiled(`(?i)failed to fetch|request failed|error sending request|client error \(connect\)|dns error|network was disabled|connection (refused|reset)|timed out|certificate|tls|max retries exceeded|name resolution`)
 	fullForm    = compiled(`(?i)no space left on device|disk quota exceeded`)
+	noWheelForm = compiled(`(?i)building from source is disabled|no usable wheels`)
+	noneForm    = compiled(`from versions: none\)`)
 	oursForm    = compiled(`(?i)permission denied \(os error|read-only file system`)
 )
 
 // Classify turns the error output of uv or pip into a Failure of phase prepare. The code is unavailable if the index could not
 // be reached, exhausted if the disk is full, internal if our own folders are at fault, and invalid otherwise. The message
-// always holds the whole output.
+// always holds the whole output. It names allow_builds where that may help.
 func Classify(said string) *executor.Failure {
 	switch {
 	case fullForm().MatchString(said):
@@ -23,6 +25,12 @@ func Classify(said string) *executor.Failure {
 		return &executor.Failure{Code: executor.Internal, Phase: executor.PhasePrepare, Message: said}
 	case offlineForm().MatchString(said):
 		return &executor.Failure{Code: executor.Unavailable, Phase: executor.PhasePrepare, Message: "the package index could not be reached:\n" + said}
+	}
+	switch {
+	case noWheelForm().MatchString(said):
+		said += "\nonly wheels are installed, and none fits: the setting allow_builds of the backend lets packages be built from source"
+	case noneForm().MatchString(said): // pip says this of a package without a wheel, too
+		said += "\nonly wheels are installed: if the package exists as source only, the setting allow_builds of the backend lets it be built"
 	}
 	return &executor.Failure{Code: executor.Invalid, Phase: executor.PhasePrepare, Field: "requirements_txt", Message: said}
 }

@@ -110,6 +110,12 @@ func requirement(line string, o Options) (string, error) {
 		return ""
 	})
 	m := requirementForm().FindStringSubmatch(strings.TrimSpace(line))
+	if name, ok := repository(line); ok {
+		if !o.AllowBuilds {
+			return "", fmt.Errorf("must be a package of the index, or NAME @ https://…/FILE.whl: a repository is built, which needs %s", o.Setting)
+		}
+		return "", fmt.Errorf("must have a name before the URL: %s @ %s", name, strings.TrimSpace(line))
+	}
 	if m == nil || archiveForm().MatchString(m[1]) && m[3] == "" {
 		return "", fmt.Errorf("files, folders and URLs are not allowed: name a package, or write NAME @ https://…/FILE.whl")
 	}
@@ -127,6 +133,22 @@ func requirement(line string, o Options) (string, error) {
 	}
 	slices.Sort(hashes)
 	return strings.Join(append([]string{name + extras + rest}, slices.Compact(hashes)...), " "), nil
+}
+
+// repository reports whether a line is the URL of a repository without a name (git+https://…), and the name that the package probably has.
+func repository(line string) (name string, ok bool) {
+	system, address, found := strings.Cut(strings.TrimSpace(line), "+")
+	if !found || !slices.Contains([]string{"git", "hg", "svn", "bzr"}, strings.ToLower(system)) || !strings.Contains(address, "://") {
+		return "", false
+	}
+	address, _, _ = strings.Cut(address, "#")
+	name = strings.TrimSuffix(address[strings.LastIndexByte(address, '/')+1:], ".git")
+	name, _, _ = strings.Cut(name, "@")
+	name = strings.TrimSuffix(name, ".git")
+	if name == "" {
+		name = "NAME"
+	}
+	return strings.ToLower(name), true
 }
 
 func normaliseExtras(text string) string {
@@ -173,7 +195,7 @@ func directURL(rest string, o Options) error {
 	switch {
 	case scheme == "https" && strings.HasSuffix(strings.ToLower(path), ".whl"):
 	case !o.AllowBuilds:
-		return fmt.Errorf("the URL must be a wheel over https, unless %s is true", o.Setting)
+		return fmt.Errorf("the URL must be a wheel over https, because other sources are built, which needs %s", o.Setting)
 	case scheme == "https", scheme == "git+https": // other tools of version control do not obey a proxy
 	default:
 		return fmt.Errorf("the URL must begin with https:// or git+https://")

@@ -17,6 +17,9 @@ import (
 // the runner kills everything because of that.
 const cancelMargin = 10 * time.Second
 
+// collectMargin is added to it where the program was interrupted and its Artifacts are collected.
+const collectMargin = time.Minute
+
 var errSilent = errors.New("the runner is silent")
 
 // RunInput is the input of an Execution. Run closes a reader that is an io.Closer as soon as it is not needed any more, and
@@ -64,7 +67,11 @@ func (c *Conn) Run(ctx context.Context, start Start, in RunInput, sink executor.
 		closeInputs(in)
 		return executor.Result{}, executor.Errorf(executor.Unavailable, "runner: start: %w", err)
 	}
-	res, err := c.see(ctx, f, start.Limits.KillGrace, in, sink)
+	patience := start.Limits.KillGrace
+	if start.Interrupt && (len(start.Outputs) > 0 || start.OutputsChanged) {
+		patience += collectMargin
+	}
+	res, err := c.see(ctx, f, patience, in, sink)
 	if f.isLost() && !f.started && f.start.mayHaveBegun(err) {
 		err = executor.Errorf(executor.Unavailable, "runner: %w: %v", ErrTaken, c.Err())
 	}

@@ -113,7 +113,7 @@ func TestACallThatCannotBeSentEndsTheConnection(t *testing.T) {
 		}()
 		synctest.Wait()
 		s.hungry.Store(true)
-		_, err := c.WriteFile(t.Context(), "name", 2, strings.NewReader("ab"))
+		_, err := c.WriteFile(t.Context(), executor.File{Path: "name", SizeBytes: 2}, strings.NewReader("ab"))
 		if first := <-lists; executor.CodeOf(err) != executor.Unavailable || executor.CodeOf(first) != executor.Unavailable {
 			t.Errorf("%v, and a call that waited: %v", err, first)
 		}

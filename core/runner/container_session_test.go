@@ -60,7 +60,7 @@ kept + 1`
 	if held.reply.ExecutionID != "exe_3" {
 		t.Errorf("the session is at %q", held.reply.ExecutionID)
 	}
-	if _, err := held.WriteFile(t.Context(), "go", 0, strings.NewReader("")); err != nil {
+	if _, err := held.WriteFile(t.Context(), executor.File{Path: "go", SizeBytes: 0}, strings.NewReader("")); err != nil {
 		t.Error(err)
 	}
 	if err := held.Detach(); err != nil {

@@ -224,7 +224,7 @@ def take():
     while not os.path.exists("go"): time.sleep(0.01)
     x = b"x" * (100 << 20)
 threading.Thread(target=take).start()`), "succeeded exit 0", "")
-	if _, err := r.WriteFile(t.Context(), "go", 0, strings.NewReader("")); err != nil {
+	if _, err := r.WriteFile(t.Context(), executor.File{Path: "go", SizeBytes: 0}, strings.NewReader("")); err != nil {
 		t.Fatal(err)
 	}
 	awaittest.Until(t, "the end of an interpreter that takes too much between two cells", func() bool {

@@ -25,7 +25,7 @@ func TestAFileMustFitBesideWhatIsThere(t *testing.T) {
 	r := openSessionWith(t, cfg, start)
 	r.wants(t, "import os\nos.makedirs('d')\nos.makedirs('e/f')\nopen('d/used', 'wb').write(b'x' * (3 << 20))\nopen('e/f/used', 'wb').write(b'x' * (512 << 10))\nNone", "", "")
 	write := func(name string, n int, announced int64) error {
-		_, err := r.WriteFile(t.Context(), name, announced, strings.NewReader(strings.Repeat("y", n)))
+		_, err := r.WriteFile(t.Context(), executor.File{Path: name, SizeBytes: announced}, strings.NewReader(strings.Repeat("y", n)))
 		return err
 	}
 	for _, announced := range []int64{1 << 20, -1} {
@@ -101,7 +101,7 @@ func TestTheCallsOfAHostThatIsGoneAreForgotten(t *testing.T) {
 	var writing sync.WaitGroup
 	for range protocol.MaxCalls {
 		writing.Go(func() {
-			_, err := first.WriteFile(context.Background(), "upload", -1, &slowReader{closed: body.closed})
+			_, err := first.WriteFile(context.Background(), executor.File{Path: "upload", SizeBytes: -1}, &slowReader{closed: body.closed})
 			if err == nil {
 				t.Error("a file was written that never came")
 			}
@@ -115,7 +115,7 @@ func TestTheCallsOfAHostThatIsGoneAreForgotten(t *testing.T) {
 	second, err := ResumeConn(s.attach(-1, -1), ResumeOptions{Epoch: s.epoch})
 	must(t, err)
 	for range 3 {
-		if _, err := second.WriteFile(t.Context(), "upload", -1, strings.NewReader("whole")); err != nil {
+		if _, err := second.WriteFile(t.Context(), executor.File{Path: "upload", SizeBytes: -1}, strings.NewReader("whole")); err != nil {
 			t.Fatalf("the next host: %v\n%s", err, &s.err)
 		}
 	}
@@ -135,7 +135,7 @@ func TestTheCallsOfAHostThatIsGoneAreForgotten(t *testing.T) {
 // What a host that is gone has asked for is not told to the next one, whose calls have the same numbers.
 func TestAnAnswerToAHostThatIsGoneReachesNobody(t *testing.T) {
 	s, _, first := survivorSession(t)
-	if _, err := first.WriteFile(t.Context(), "file", -1, strings.NewReader(strings.Repeat("a", 4<<20))); err != nil {
+	if _, err := first.WriteFile(t.Context(), executor.File{Path: "file", SizeBytes: -1}, strings.NewReader(strings.Repeat("a", 4<<20))); err != nil {
 		t.Fatal(err)
 	}
 	_, reading, err := first.ReadFile(t.Context(), "file") // more than is sent before somebody reads

@@ -51,7 +51,7 @@ threading.Thread(target=change, daemon=True).start()
 			if name != at {
 				return
 			}
-			if _, err := r.WriteFile(t.Context(), "change", 0, strings.NewReader("")); err != nil {
+			if _, err := r.WriteFile(t.Context(), executor.File{Path: "change", SizeBytes: 0}, strings.NewReader("")); err != nil {
 				t.Error(err)
 			}
 			awaittest.Until(t, "the change", func() bool {

@@ -115,7 +115,7 @@ func TestAFileThatComesBetweenTwoExecutionsIsNew(t *testing.T) {
 	if got := changed("open('first', 'w').close()"); got != "first " {
 		t.Errorf("the first made %q", got)
 	}
-	if _, err := r.WriteFile(t.Context(), "between", 1, strings.NewReader("x")); err != nil {
+	if _, err := r.WriteFile(t.Context(), executor.File{Path: "between", SizeBytes: 1}, strings.NewReader("x")); err != nil {
 		t.Fatal(err)
 	}
 	if got := changed("open('second', 'w').close()"); got != "between second " {

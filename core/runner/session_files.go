@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/runner/protocol"
@@ -110,12 +111,17 @@ func (f *fileReader) Close() error {
 }
 
 // WriteFile is executor.SessionFiles.WriteFile. After an error r may have more to read.
-func (c *Conn) WriteFile(ctx context.Context, path string, size int64, r io.Reader) (executor.File, error) {
-	k, done, err := c.call(ctx, protocol.SessionCall{Op: protocol.CallWrite, Path: path, Size: size})
+func (c *Conn) WriteFile(ctx context.Context, file executor.File, r io.Reader) (executor.File, error) {
+	k, done, err := c.call(ctx, protocol.SessionCall{
+		Op: protocol.CallWrite, Path: file.Path, Size: file.SizeBytes, Mode: file.Mode, Folder: file.Directory,
+	})
 	if err != nil {
 		return executor.File{}, err
 	}
 	defer done()
+	if file.Directory {
+		r = strings.NewReader("")
+	}
 	if err := k.send(r); err != nil {
 		// When WriteFile returns, nothing of the file must be left.
 		if c.out.SendJSON(protocol.FrameSession, protocol.SessionCall{N: k.n, Op: protocol.CallStop}) == nil {

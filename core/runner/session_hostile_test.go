@@ -118,7 +118,7 @@ def close(which): figures.clear()
 def show(): raise RuntimeError('not replaced')
 `,
 	} {
-		if _, err := r.WriteFile(t.Context(), name, int64(len(text)), strings.NewReader(text)); err != nil {
+		if _, err := r.WriteFile(t.Context(), executor.File{Path: name, SizeBytes: int64(len(text))}, strings.NewReader(text)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -46,7 +46,7 @@ threading.Thread(target=race, daemon=True).start()
 `, "", "")
 		good := 0
 		for range 60 {
-			if _, err := r.WriteFile(t.Context(), "up/load", -1, strings.NewReader("data")); err == nil {
+			if _, err := r.WriteFile(t.Context(), executor.File{Path: "up/load", SizeBytes: -1}, strings.NewReader("data")); err == nil {
 				good++
 			} else if code := executor.CodeOf(err); code == executor.Internal || code == executor.Unavailable {
 				t.Errorf("an upload: %v", err)

@@ -318,7 +318,7 @@ func TestFilesOfASessionCanBeWrittenAndReadAndListed(t *testing.T) {
 	r := openSession(t, pythonSession())
 	ctx := t.Context()
 	big := strings.Repeat("0123456789abcdef", 300_000)
-	f, err := r.WriteFile(ctx, "sub/dir/big.bin", int64(len(big)), strings.NewReader(big))
+	f, err := r.WriteFile(ctx, executor.File{Path: "sub/dir/big.bin", SizeBytes: int64(len(big))}, strings.NewReader(big))
 	if err != nil || f.Path != "sub/dir/big.bin" || f.SizeBytes != int64(len(big)) {
 		t.Fatal(f, err)
 	}
@@ -365,7 +365,7 @@ func TestNoFileLeadsOutOfTheWorkFolder(t *testing.T) {
 				_ = body.Close()
 			}
 		}
-		if _, err := r.WriteFile(ctx, name, -1, strings.NewReader("x")); executor.CodeOf(err) != executor.Invalid {
+		if _, err := r.WriteFile(ctx, executor.File{Path: name, SizeBytes: -1}, strings.NewReader("x")); executor.CodeOf(err) != executor.Invalid {
 			t.Errorf("write %q: %v", name, err)
 		}
 	}
@@ -388,11 +388,11 @@ func TestWhatCannotBeWrittenWholeIsNotThere(t *testing.T) {
 	start.Limits.DiskBytes = 8 << 20
 	r := openSession(t, start)
 	ctx := t.Context()
-	if _, err := r.WriteFile(ctx, "big", -1, strings.NewReader(strings.Repeat("x", 10<<20))); executor.CodeOf(err) != executor.Exhausted {
+	if _, err := r.WriteFile(ctx, executor.File{Path: "big", SizeBytes: -1}, strings.NewReader(strings.Repeat("x", 10<<20))); executor.CodeOf(err) != executor.Exhausted {
 		t.Error(err)
 	}
 	broken := errors.New("broken")
-	if _, err := r.WriteFile(ctx, "cut", -1, io.MultiReader(strings.NewReader("half"), failingReader{broken})); !errors.Is(err, broken) {
+	if _, err := r.WriteFile(ctx, executor.File{Path: "cut", SizeBytes: -1}, io.MultiReader(strings.NewReader("half"), failingReader{broken})); !errors.Is(err, broken) {
 		t.Error(err)
 	}
 	r.wants(t, "import os; os.listdir()", "", "[]")
@@ -400,17 +400,17 @@ func TestWhatCannotBeWrittenWholeIsNotThere(t *testing.T) {
 	// Nor are the folders that were made for it; those that were there stay.
 	r.wants(t, "os.makedirs('had/empty')", "", "")
 	for _, name := range []string{"new/folder/cut", "had/new/cut", "had/empty/cut"} {
-		if _, err := r.WriteFile(ctx, name, -1, io.MultiReader(strings.NewReader("half"), failingReader{broken})); !errors.Is(err, broken) {
+		if _, err := r.WriteFile(ctx, executor.File{Path: name, SizeBytes: -1}, io.MultiReader(strings.NewReader("half"), failingReader{broken})); !errors.Is(err, broken) {
 			t.Error(err)
 		}
-		if _, err := r.WriteFile(ctx, name, -1, strings.NewReader(strings.Repeat("x", 10<<20))); executor.CodeOf(err) != executor.Exhausted {
+		if _, err := r.WriteFile(ctx, executor.File{Path: name, SizeBytes: -1}, strings.NewReader(strings.Repeat("x", 10<<20))); executor.CodeOf(err) != executor.Exhausted {
 			t.Error(err)
 		}
-		if _, err := r.WriteFile(ctx, name, 3, strings.NewReader("four")); executor.CodeOf(err) != executor.Invalid {
+		if _, err := r.WriteFile(ctx, executor.File{Path: name, SizeBytes: 3}, strings.NewReader("four")); executor.CodeOf(err) != executor.Invalid {
 			t.Error(err)
 		}
 	}
-	if _, err := r.WriteFile(ctx, "made/"+strings.Repeat("x", 200)+"/"+strings.Repeat("y", 255)+"/"+".pyexec-writing-", -1, strings.NewReader("x")); executor.CodeOf(err) != executor.Invalid {
+	if _, err := r.WriteFile(ctx, executor.File{Path: "made/" + strings.Repeat("x", 200) + "/" + strings.Repeat("y", 255) + "/" + ".pyexec-writing-", SizeBytes: -1}, strings.NewReader("x")); executor.CodeOf(err) != executor.Invalid {
 		t.Errorf("a name that is never listed: %v", err)
 	}
 	r.wants(t, "sorted(d for d, _, _ in os.walk('.')), [f for _, _, f in os.walk('.') if f]", "", "(['.', './had', './had/empty'], [])")
@@ -425,8 +425,8 @@ func TestUploadsThatFailDoNotTakeTheFolderOfOthers(t *testing.T) {
 				for i := range 20 {
 					folder := fmt.Sprintf("a/b%d", i)
 					if fails {
-						_, _ = r.WriteFile(t.Context(), fmt.Sprintf("%s/cut%d", folder, writer), -1, failingReader{errors.New("broken")})
-					} else if _, err := r.WriteFile(t.Context(), fmt.Sprintf("%s/%d", folder, writer), -1, strings.NewReader("x")); err != nil {
+						_, _ = r.WriteFile(t.Context(), executor.File{Path: fmt.Sprintf("%s/cut%d", folder, writer), SizeBytes: -1}, failingReader{errors.New("broken")})
+					} else if _, err := r.WriteFile(t.Context(), executor.File{Path: fmt.Sprintf("%s/%d", folder, writer), SizeBytes: -1}, strings.NewReader("x")); err != nil {
 						t.Error(err)
 					}
 				}

@@ -12,12 +12,12 @@ import (
 
 func TestAnUploadOfAnotherSizeChangesNothing(t *testing.T) {
 	r := openSession(t, pythonSession())
-	if _, err := r.WriteFile(t.Context(), "kept", 6, strings.NewReader("before")); err != nil {
+	if _, err := r.WriteFile(t.Context(), executor.File{Path: "kept", SizeBytes: 6}, strings.NewReader("before")); err != nil {
 		t.Fatal(err)
 	}
 	for _, size := range []int64{0, 3, 5, 1 << 20} {
 		for _, name := range []string{"kept", "new", "folder/new"} {
-			if f, err := r.WriteFile(t.Context(), name, size, strings.NewReader("four")); executor.CodeOf(err) != executor.Invalid {
+			if f, err := r.WriteFile(t.Context(), executor.File{Path: name, SizeBytes: size}, strings.NewReader("four")); executor.CodeOf(err) != executor.Invalid {
 				t.Errorf("%s: announced with %d bytes, and 4 came: %+v, %v", name, size, f, err)
 			}
 		}
@@ -31,7 +31,7 @@ func TestAnUploadUnderWayIsNoFile(t *testing.T) {
 	body, writing := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		_, err := r.WriteFile(t.Context(), "folder/new", -1, body)
+		_, err := r.WriteFile(t.Context(), executor.File{Path: "folder/new", SizeBytes: -1}, body)
 		done <- err
 	}()
 	if _, err := io.WriteString(writing, "half"); err != nil {

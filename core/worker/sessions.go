@@ -175,8 +175,10 @@ func (g *sessionGuard) ReadFile(ctx context.Context, id, path string) (f executo
 }
 
 // WriteFile implements executor.SessionFiles.
-func (g *sessionGuard) WriteFile(ctx context.Context, id, path string, size int64, r io.Reader) (executor.File, error) {
-	return in(ctx, g, id, func() (executor.File, error) { return g.inner.WriteFile(ctx, id, path, size, r) })
+func (g *sessionGuard) WriteFile(ctx context.Context, id string, file executor.File, r io.Reader) (executor.File, error) {
+	return in(ctx, g, id, func() (executor.File, error) {
+		return g.inner.WriteFile(ctx, id, file, r)
+	})
 }
 
 // RemoveFile implements executor.SessionFiles.

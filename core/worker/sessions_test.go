@@ -54,7 +54,7 @@ func TestAServerReachesOnlyWhatItHasStarted(t *testing.T) {
 	if _, err := one.AdoptSession(t.Context(), executor.Session{ID: "ctx-1"}, nil); err != nil {
 		t.Errorf("adopt: %v", err)
 	}
-	if _, err := one.WriteFile(t.Context(), "ctx-1", "a.txt", 1, strings.NewReader("a")); err != nil {
+	if _, err := one.WriteFile(t.Context(), "ctx-1", executor.File{Path: "a.txt", SizeBytes: 1}, strings.NewReader("a")); err != nil {
 		t.Error(err)
 	}
 	if err := one.CloseSession(t.Context(), "ctx-1"); err != nil || len(b.Sessions()) > 0 {

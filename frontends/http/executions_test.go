@@ -55,7 +55,7 @@ func TestARunningExecutionHasTheSameShape(t *testing.T) {
 
 func TestTheDescriptionKnowsEveryMember(t *testing.T) {
 	t.Parallel()
-	r := newRun().add(executor.Started{}, executor.Finished{Result: executor.Result{Status: executor.StatusFailed, Signal: "SIGKILL", ImageDigest: "sha256:0", FilesChanged: []executor.Artifact{{Path: "a"}}, FilesOmitted: 1,
+	r := newRun().add(executor.Started{}, executor.Finished{Result: executor.Result{Status: executor.StatusFailed, Signal: "SIGKILL", Hint: "why", ImageDigest: "sha256:0", FilesChanged: []executor.Artifact{{Path: "a"}}, FilesOmitted: 1,
 		MemorySamples: []executor.MemorySample{{Offset: time.Second, Bytes: 1}}, Artifacts: []executor.Artifact{{Path: "a", SizeBytes: 1}},
 		Failure: &executor.Failure{Code: executor.Internal, Phase: executor.PhaseRun, Message: "the inside", Field: "tar"}}})
 	m := decode(t, do(t, handlerOf(t, r.service()), http.MethodGet, one, nil).Body.Bytes())

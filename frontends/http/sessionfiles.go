@@ -12,6 +12,7 @@ import (
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/frontends/http/apijson"
+	pyexec "github.com/python-executor/python-executor/sdk/go"
 )
 
 // modeHeader carries the permission bits of a downloaded file, in octal.
@@ -102,13 +103,28 @@ func (c *countedReader) Read(p []byte) (int, error) {
 
 // writeFile makes or replaces a file of a Session from the request's body, which is streamed.
 func (f *frontend) writeFile(w http.ResponseWriter, r *http.Request, id, name string) error {
+	var options pyexec.WriteOptions
+	if err := readQuery(r, &options, func(d *decoder) {
+		if _, err := strconv.ParseUint(options.Mode, 8, 9); options.Mode != "" && err != nil {
+			d.bad("mode", "must be permission bits in octal, from 0 to 777 (got %.40q)", options.Mode)
+		}
+		if options.Directory && (options.Mode != "" || r.ContentLength > 0) {
+			d.bad("directory", "must be given without a mode and a body")
+		}
+	}); err != nil {
+		return err
+	}
 	limit := min(f.opts.MaxFileBytes, f.opts.MaxBodyBytes)
 	b, err := f.openBody(w, r, limit)
 	if err != nil {
 		return err
 	}
 	source := &fileBody{body: b}
-	file, err := f.svc.WriteFile(r.Context(), id, name, r.ContentLength, source)
+	target := executor.File{Path: name, SizeBytes: r.ContentLength, Directory: options.Directory}
+	if mode, err := strconv.ParseUint(options.Mode, 8, 32); err == nil {
+		target.Mode = uint32(mode)
+	}
+	file, err := f.svc.WriteFile(r.Context(), id, target, source)
 	if cause := source.failure.Load(); cause != nil && (err != nil || !b.done.Load()) {
 		// The upload broke. The error of the Service is only a consequence.
 		return bodyError("the file", *cause)

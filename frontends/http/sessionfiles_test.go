@@ -181,7 +181,7 @@ func (s served) ReadFile(context.Context, string, string) (executor.File, io.Rea
 	return s.read()
 }
 
-func (s served) WriteFile(_ context.Context, _, _ string, _ int64, r io.Reader) (executor.File, error) {
+func (s served) WriteFile(_ context.Context, _ string, _ executor.File, r io.Reader) (executor.File, error) {
 	return s.write(r)
 }
 
@@ -336,8 +336,8 @@ type sized struct {
 	size *int64
 }
 
-func (s sized) WriteFile(_ context.Context, _, _ string, size int64, r io.Reader) (executor.File, error) {
-	*s.size = size
+func (s sized) WriteFile(_ context.Context, _ string, file executor.File, r io.Reader) (executor.File, error) {
+	*s.size = file.SizeBytes
 	return s.write(r)
 }
 

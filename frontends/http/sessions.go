@@ -4,17 +4,19 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/frontends/http/apijson"
 	pyexec "github.com/python-executor/python-executor/sdk/go"
 )
 
-// sessionID returns the id in the path. A text that cannot be an id is not found.
+// sessionID returns the id or the name in the path. A text that cannot be either is not found.
 func sessionID(r *http.Request) (string, error) {
-	id, err := pathID(r)
-	if err != nil {
-		return "", executor.FieldErrorf(executor.NotFound, "session", "no session has that id")
+	id := r.PathValue("id")
+	if id == "" || len(id) > 256 || !utf8.ValidString(id) || strings.ContainsRune(id, 0) {
+		return "", executor.FieldErrorf(executor.NotFound, "session", "no session has that id or name")
 	}
 	return id, nil
 }

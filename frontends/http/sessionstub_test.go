@@ -1,6 +1,7 @@
 package httpfrontend
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"slices"
@@ -118,9 +119,12 @@ func (m *memorySessions) ReadFile(_ context.Context, id, path string) (executor.
 	return executor.File{Path: path, SizeBytes: int64(len(text)), Mode: 0o755, ModTime: t0}, io.NopCloser(strings.NewReader(text)), nil
 }
 
-func (m *memorySessions) WriteFile(_ context.Context, id, path string, _ int64, r io.Reader) (executor.File, error) {
+func (m *memorySessions) WriteFile(_ context.Context, id string, file executor.File, r io.Reader) (executor.File, error) {
 	if _, err := m.one(id); err != nil {
 		return executor.File{}, err
+	}
+	if file.Directory {
+		return executor.File{Path: file.Path, Directory: true, Mode: 0o755, ModTime: t0}, nil
 	}
 	data, err := io.ReadAll(r)
 	if err != nil {
@@ -128,8 +132,8 @@ func (m *memorySessions) WriteFile(_ context.Context, id, path string, _ int64, 
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.files[path] = string(data)
-	return executor.File{Path: path, SizeBytes: int64(len(data)), Mode: 0o644, ModTime: t0}, nil
+	m.files[file.Path] = string(data)
+	return executor.File{Path: file.Path, SizeBytes: int64(len(data)), Mode: cmp.Or(file.Mode, 0o644), ModTime: t0}, nil
 }
 
 func (m *memorySessions) RemoveFile(_ context.Context, id, path string) error {

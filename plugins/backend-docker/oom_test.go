@@ -132,7 +132,7 @@ func TestASessionWhoseContainerRanOutOfMemorySaysSo(t *testing.T) {
 			in, out := io.Pipe()
 			written := make(chan error, 1)
 			go func() {
-				_, err := b.WriteFile(context.WithoutCancel(t.Context()), s.ID, "a", 2, in)
+				_, err := b.WriteFile(context.WithoutCancel(t.Context()), s.ID, executor.File{Path: "a", SizeBytes: 2}, in)
 				_ = in.Close()
 				written <- err
 			}()

@@ -117,7 +117,7 @@ func TestACallIntoAClosedSessionDoesNotArriveInTheNextOne(t *testing.T) {
 	for _, id := range others {
 		open(t, b, id, executor.Spec{})
 	}
-	if _, err := late.slot.conn.WriteFile(t.Context(), "theirs", 1, strings.NewReader("x")); err == nil {
+	if _, err := late.slot.conn.WriteFile(t.Context(), executor.File{Path: "theirs", SizeBytes: 1}, strings.NewReader("x")); err == nil {
 		t.Error("a call of a closed session succeeded")
 	}
 	for _, id := range others {

@@ -82,7 +82,7 @@ func (c contexts) writeFile(ctx context.Context, _ mcp.CallToolRequest, a writeC
 	default:
 		return contextError(codeInvalidParams, "encoding: must be one of text, base64 (got %q)", a.Encoding), nil
 	}
-	f, err := c.svc.WriteFile(ctx, a.ContextID, a.Path, int64(len(data)), bytes.NewReader(data))
+	f, err := c.svc.WriteFile(ctx, a.ContextID, executor.File{Path: a.Path, SizeBytes: int64(len(data))}, bytes.NewReader(data))
 	if err != nil {
 		return c.contextFailure(ctx, "write_context_file", a.ContextID, err), nil
 	}

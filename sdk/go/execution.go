@@ -57,6 +57,7 @@ type Execution struct {
 	ResolvedRequirements []string       `json:"resolved_requirements" nullable:"true" doc:"Installed requirements, \"requests==2.32.3\"."`
 	Artifacts            []Artifact     `json:"artifacts" nullable:"true" doc:"Files that were kept. null before the end."`
 	Failure              *Failure       `json:"error" nullable:"true" doc:"Why the program did not run, which limit of time, memory or disk ended it (field names it), or that it was lost. null otherwise."`
+	Hint                 string         `json:"hint,omitzero" doc:"Usual cause of the failure of the program, and what to do. Absent if none is known."`
 	MemorySamples        []MemorySample `json:"memory_samples,omitempty" doc:"Memory use over time. Present only with sample_interval_seconds."`
 	FilesChanged         []Artifact     `json:"files_changed,omitempty" doc:"Present only with files_changed: files of the session that were made or changed since the execution before that asked, without hidden ones, at most 100."`
 	FilesOmitted         int64          `json:"files_omitted,omitzero" doc:"Number of changed files beyond those in files_changed."`

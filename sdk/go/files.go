@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -28,6 +30,12 @@ func (f File) MarshalJSON() ([]byte, error) { return encode(f, true) }
 type FilesOptions struct {
 	Path      string `query:"path" doc:"The folder. Default: the work folder."`
 	Recursive bool   `query:"recursive" default:"false" doc:"Also everything below the folder."`
+}
+
+// WriteOptions say what an upload makes. The zero value makes a file with the mode 0644.
+type WriteOptions struct {
+	Mode      string `query:"mode" pattern:"^0?[0-7]{1,3}$" doc:"Permission bits of the file, in octal, such as 755. Default: 644."`
+	Directory bool   `query:"directory" default:"false" doc:"Make a folder, unless there is one. The body must be empty."`
 }
 
 // FileList is the answer to the call that lists Files.
@@ -63,11 +71,29 @@ func (c *Client) DownloadFile(ctx context.Context, id, path string) (File, io.Re
 }
 
 // UploadFile makes or replaces a regular file of a Session's work folder as a whole or not at all. It makes missing folders. r is
-// streamed and not closed; nil: an empty file. If r is an io.Seeker the upload can be repeated. Codes: not_found, conflict (closed),
-// invalid (the path, or a folder in its place), exhausted (too large).
+// streamed and not closed; nil: an empty file. If r is an io.Seeker the upload can be repeated. If r is an *os.File the file keeps its
+// permission bits. Codes: not_found, conflict (closed), invalid (the path, or a folder in its place), exhausted (too large).
 func (c *Client) UploadFile(ctx context.Context, id, path string, r io.Reader) (File, error) {
+	f := File{Path: path}
+	if local, ok := r.(*os.File); ok && runtime.GOOS != "windows" {
+		if info, err := local.Stat(); err == nil && info.Mode().IsRegular() {
+			f.Mode = uint32(info.Mode().Perm())
+		}
+	}
+	return c.WriteFile(ctx, id, f, r)
+}
+
+// WriteFile is UploadFile with the permission bits of f.Mode; 0 means 0644. With f.Directory it makes the folder f.Path, unless there is
+// one, and r must be nil.
+func (c *Client) WriteFile(ctx context.Context, id string, f File, r io.Reader) (File, error) {
 	body := &upload{contentType: "application/octet-stream", parts: []part{streamPart(r)}}
-	return ask[File](ctx, c, call{operation: "upload file", method: http.MethodPut, idempotent: true, upload: body}.at(filePath(id, path)))
+	options := WriteOptions{Directory: f.Directory}
+	if f.Mode != 0 {
+		options.Mode = strconv.FormatUint(uint64(f.Mode), 8)
+	}
+	return ask[File](ctx, c, call{
+		operation: "upload file", method: http.MethodPut, idempotent: true, upload: body, query: queryOf(options),
+	}.at(filePath(id, f.Path)))
 }
 
 // RemoveFile removes a file, or a folder with its contents. The call is retried if its answer was lost, so not_found may mean that

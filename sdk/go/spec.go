@@ -28,8 +28,9 @@ type Spec struct {
 	IdempotencyKey        string            `json:"idempotency_key,omitzero" maxLength:"255" pattern:"^[^\\x00]*$" doc:"The same owner, key and Spec return the first execution. Another Spec with the same key is 409. At most 255 bytes. The client libraries repeat a failed call, and send a key of their own where none is given."`
 	Language              string            `json:"language,omitzero" enum:"python,javascript,shell" doc:"Language of code or entrypoint. Default: python."`
 	Interpreter           string            `json:"interpreter,omitzero" enum:"environment,system" doc:"environment: an interpreter with the requirements, managed by the backend (default). system: the python3 of the sandbox."`
-	SessionID             string            `json:"session_id,omitzero" pattern:"^[^\\x00]*$" doc:"Session to run in (\"ctx-…\"). Default: a sandbox of its own."`
+	SessionID             string            `json:"session_id,omitzero" pattern:"^[^\\x00]*$" doc:"Session to run in: its id (\"ctx-…\") or its name. Default: a sandbox of its own."`
 	Durable               bool              `json:"durable,omitzero" doc:"Accept the execution only when Spec and tar are on the server's disk. Always true for async."`
+	InterruptOnCancel     bool              `json:"interrupt_on_cancel,omitzero" doc:"A cancel sends SIGINT to the program, as Ctrl-C does, and not SIGTERM. Not in sessions, where it always does. Default: false."`
 	SampleIntervalSeconds float64           `json:"sample_interval_seconds,omitzero" minimum:"0.01" maximum:"4294967296" doc:"Interval of memory_samples in the Result, at least 0.01. Default: no samples."`
 	Script                string            `json:"script,omitzero" pattern:"^[^\\x00]*$" doc:"Path of an allow-listed script of the server's host. Needs the scope scripts."`
 	HostDirectory         string            `json:"host_directory,omitzero" pattern:"^[^\\x00]*$" doc:"Folder of the server's host to run in. Needs the scope trusted, or a folder in mcp.directories."`

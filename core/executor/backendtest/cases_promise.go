@@ -110,8 +110,10 @@ func specProbes() map[string]probe {
 		"Durable":        {harmless: func(j *executor.Job) { j.Spec.Durable = true }},
 		"IdempotencyKey": {harmless: func(j *executor.Job) { j.Spec.IdempotencyKey = "key" }},
 		"SampleInterval": {rule: "BE-73"},
-		"Script":         {check: scripts},
-		"HostDirectory":  {check: hostDirectory},
+
+		"InterruptOnCancel": {rule: "BE-49"},
+		"Script":            {check: scripts},
+		"HostDirectory":     {check: hostDirectory},
 	}
 }
 

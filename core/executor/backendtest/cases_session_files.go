@@ -19,6 +19,7 @@ func sessionFileRules() []rule {
 		{"SE-31", "no path leads out of the work folder, neither by .. nor by a link, and only regular files are read", sessionFilesConfined},
 		{"SE-32", "a file is written whole or not at all", sessionFilesWhole},
 		{"SE-33", "a file beyond the disk limit is exhausted, and leaves nothing", sessionFilesCapped},
+		{"SE-35", "a file has the permission bits that it is written with, and a folder may be empty", sessionFileModes},
 		{"SE-34", "an upload under way is no file: it is neither listed nor read", sessionFilesUnderWay},
 	}
 }
@@ -26,7 +27,7 @@ func sessionFileRules() []rule {
 // write, read, list and remove call the methods of SessionFiles and return their errors.
 func (o *opened) write(path string, size int64, r io.Reader) (f executor.File, err error) {
 	err = tried(o.c, "WriteFile", func(ctx context.Context) error {
-		f, err = o.tools().WriteFile(ctx, o.session.ID, path, size, r)
+		f, err = o.tools().WriteFile(ctx, o.session.ID, executor.File{Path: path, SizeBytes: size}, r)
 		return err
 	})
 	return f, err
@@ -85,6 +86,50 @@ func (o *opened) contains(path, text string) {
 	if string(data) != text || f.SizeBytes != int64(len(text)) || f.Directory || f.Path != path {
 		o.c.Fatalf("%s is %q and described as %+v", path, clip(string(data)), f)
 	}
+}
+
+// sessionFileModes writes a script that can be executed, and an empty folder.
+func sessionFileModes(c *Case) {
+	o := c.open()
+	write := func(f executor.File, text string) (got executor.File, err error) {
+		err = tried(c, "WriteFile", func(ctx context.Context) error {
+			got, err = o.tools().WriteFile(ctx, o.session.ID, f, strings.NewReader(text))
+			return err
+		})
+		return got, err
+	}
+	const text = "#!/bin/sh\necho ran\n"
+	for _, mode := range []uint32{0o755, 0o600, 0o711} { // the file is replaced, and so is its mode
+		if f, err := write(executor.File{Path: "bin/tool", SizeBytes: int64(len(text)), Mode: mode}, text); err != nil || f.Mode != mode {
+			c.Errorf("written with %#o: %+v, %v", mode, f, err)
+		}
+		if f, _, err := o.read("bin/tool"); err != nil || f.Mode != mode {
+			c.Errorf("read, and written with %#o: %+v, %v", mode, f, err)
+		}
+	}
+	if f, err := write(executor.File{Path: "plain", SizeBytes: 1}, "x"); err != nil || f.Mode != 0o644 {
+		c.Errorf("without a mode: %+v, %v", f, err)
+	}
+	for range 2 {
+		if f, err := write(executor.File{Path: "a/empty", Directory: true}, ""); err != nil || !f.Directory || f.Path != "a/empty" {
+			c.Errorf("a folder: %+v, %v", f, err)
+		}
+	}
+	if got, want := o.paths("", true), []string{"a", "a/empty", "bin", "bin/tool", "plain"}; !slices.Equal(got, want) {
+		c.Errorf("the session has %q, want %q", got, want)
+	}
+	if got := o.paths("a/empty", false); len(got) != 0 {
+		c.Errorf("the empty folder has %q", got)
+	}
+	for _, f := range []executor.File{{Path: "plain", Directory: true}, {Path: "plain/below", Directory: true}, {Path: "a/empty"}} {
+		if got, err := write(f, ""); executor.CodeOf(err) != executor.Invalid {
+			c.Errorf("%+v: %+v, %v", f, got, err)
+		}
+	}
+	if _, err := write(executor.File{Path: "a/empty/file", SizeBytes: -1}, "x"); err != nil {
+		c.Errorf("a file in the empty folder: %v", err)
+	}
+	o.says(Program{Python: "import os\nprint(os.access('bin/tool', os.X_OK), os.access('plain', os.X_OK))\n", Fake: "print \"True False\""}, "True False\n")
 }
 
 func sessionFiles(c *Case) {

@@ -168,7 +168,7 @@ func sessionUnknown(c *Case) {
 		"ListFiles":       func(ctx context.Context) error { _, err := b.ListFiles(ctx, id, "", false); return err },
 		"ReadFile":        func(ctx context.Context) error { _, _, err := b.ReadFile(ctx, id, "a"); return err },
 		"WriteFile": func(ctx context.Context) error {
-			_, err := b.WriteFile(ctx, id, "a", 1, strings.NewReader("a"))
+			_, err := b.WriteFile(ctx, id, executor.File{Path: "a", SizeBytes: 1}, strings.NewReader("a"))
 			return err
 		},
 		"RemoveFile": func(ctx context.Context) error { return b.RemoveFile(ctx, id, "a") },

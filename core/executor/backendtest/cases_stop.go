@@ -18,6 +18,7 @@ func stopRules() []rule {
 		{"BE-43", "cancel while the program floods, even into a slow sink: killed, and no error", cancelFlooding},
 		{"BE-44", "a program that ignores SIGTERM gets SIGKILL after the grace, at cancel and at the timeout", ignoresTerm},
 		{"BE-45", "a program that exits within the grace of a cancel stays killed, with its exit code", graceOnCancel},
+		{"BE-49", "with interrupt_on_cancel a cancel sends SIGINT, and what the program then writes is kept", cancelInterrupts},
 	}
 }
 
@@ -65,6 +66,28 @@ func cancelSilent(c *Case) {
 	r.says("up\n")
 	r.cancel(errCancelled)
 	r.wait().status(executor.StatusKilled).signal("SIGTERM").prints("up\n")
+}
+
+// cancelInterrupts cancels a program that saves its work at Ctrl-C. Its files are kept, too.
+func cancelInterrupts(c *Case) {
+	job := c.job(Program{
+		Python: "import time\nprint('up')\ntry:\n    time.sleep(3600)\nexcept KeyboardInterrupt:\n    open('saved', 'w').close()\n",
+		Fake:   "on-int saved\nprint up\nhang",
+	})
+	job.Spec.InterruptOnCancel, job.Spec.OutputsChanged, job.Limits.KillGrace = true, c.caps().Artifacts, awaittest.Forever
+	r := c.start(job)
+	r.says("up\n")
+	r.cancel(errCancelled)
+	end := r.wait().status(executor.StatusKilled).prints("up\n")
+	if list := end.result.Artifacts; c.caps().Artifacts && (len(list) != 1 || list[0].Path != "saved") {
+		c.Errorf("kept %v", list)
+	}
+	job = c.job(hang)
+	job.Spec.InterruptOnCancel, job.Limits.KillGrace = true, awaittest.Forever
+	r = c.start(job)
+	r.says("up\n")
+	r.cancel(errCancelled)
+	r.wait().status(executor.StatusKilled).signal("SIGINT")
 }
 
 func cancelFlooding(c *Case) {

@@ -75,9 +75,9 @@ var SecondProcess = LaneRules{
 // has started it. The gate checks them on the uv backend.
 var ofTheRunner = []string{
 	"BE-02", "BE-03", "BE-04", "BE-05", "BE-06", "BE-09", "BE-11", "BE-12", "BE-18", "BE-21", "BE-26", "BE-32", "BE-43", "BE-44", "BE-45", "BE-46",
-	"BE-56", "BE-57", "BE-73", "BE-205", "BE-206", "BE-207", "BE-211", "BE-212", "BE-218", "BE-219", "BE-220", "BE-221", "BE-222", "BE-223", "BE-227",
+	"BE-49", "BE-56", "BE-57", "BE-73", "BE-205", "BE-206", "BE-207", "BE-211", "BE-212", "BE-218", "BE-219", "BE-220", "BE-221", "BE-222", "BE-223", "BE-227",
 	"SE-02", "SE-03", "SE-05", "SE-06", "SE-07", "SE-08", "SE-09", "SE-11", "SE-14", "SE-18", "SE-19", "SE-20", "SE-21", "SE-23", "SE-24", "SE-27", "SE-31",
-	"SE-32", "SE-34",
+	"SE-32", "SE-34", "SE-35",
 }
 
 // AroundTheRunner is the direct lane of a Backend that has a core/runner run its programs in places of its own. But are more rules that the

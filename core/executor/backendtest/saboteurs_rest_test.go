@@ -36,7 +36,7 @@ func limitSaboteurs() []saboteur {
 			},
 		},
 		{
-			does: "kills without a grace", breaks: []string{"BE-32", "BE-42", "BE-44", "BE-45", "BE-62"},
+			does: "kills without a grace", breaks: []string{"BE-32", "BE-42", "BE-44", "BE-45", "BE-49", "BE-62"},
 			hook: changeJob(func(job *executor.Job) { job.Limits.KillGrace = 0 }),
 		},
 		{
@@ -168,10 +168,14 @@ func lifeSaboteurs() []saboteur {
 	var left []string
 	return []saboteur{
 		{
-			does: "ignores cancel", breaks: []string{"BE-40", "BE-41", "BE-42", "BE-43", "BE-44", "BE-45", "BE-47", "BE-62", "BE-92"},
+			does: "ignores cancel", breaks: []string{"BE-40", "BE-41", "BE-42", "BE-43", "BE-44", "BE-45", "BE-47", "BE-49", "BE-62", "BE-92"},
 			hook: func(ctx context.Context, job executor.Job, sink executor.Sink, run fake.RunFunc) (executor.Result, error) {
 				return run(context.WithoutCancel(ctx), job, sink)
 			},
+		},
+		{
+			does: "always sends SIGTERM", breaks: []string{"BE-49"},
+			hook: changeJob(func(job *executor.Job) { job.Spec.InterruptOnCancel = false }),
 		},
 		{
 			does: "ignores a cancel in preparation", breaks: []string{"BE-40", "BE-41", "BE-92"},

@@ -32,7 +32,7 @@ func resultSaboteurs() []saboteur {
 			}),
 		},
 		{
-			does: "turns a signal into an exit code", breaks: []string{"BE-05", "BE-42", "BE-44", "BE-62"},
+			does: "turns a signal into an exit code", breaks: []string{"BE-05", "BE-42", "BE-44", "BE-49", "BE-62"},
 			hook: changeResult(func(_ executor.Job, r *executor.Result) {
 				if r.Signal != "" {
 					code := 137
@@ -115,7 +115,7 @@ func resultSaboteurs() []saboteur {
 			},
 		},
 		{
-			does: "returns ctx's error when cancelled", breaks: []string{"BE-40", "BE-41", "BE-42", "BE-43", "BE-44", "BE-45", "BE-47", "BE-62"},
+			does: "returns ctx's error when cancelled", breaks: []string{"BE-40", "BE-41", "BE-42", "BE-43", "BE-44", "BE-45", "BE-47", "BE-49", "BE-62"},
 			hook: func(ctx context.Context, job executor.Job, sink executor.Sink, run fake.RunFunc) (executor.Result, error) {
 				result, err := run(ctx, job, sink)
 				if result.Status == executor.StatusKilled && ctx.Err() != nil {
@@ -133,7 +133,7 @@ func resultSaboteurs() []saboteur {
 			}),
 		},
 		{
-			does: "lets a good exit code overrule the limit", breaks: []string{"BE-32", "BE-45"},
+			does: "lets a good exit code overrule the limit", breaks: []string{"BE-32", "BE-45", "BE-49"},
 			hook: changeResult(func(_ executor.Job, r *executor.Result) {
 				if r.ExitCode != nil && *r.ExitCode == 0 {
 					r.Status = executor.StatusSucceeded

@@ -240,7 +240,7 @@ func besideSaboteurs() []saboteur {
 func sessionFileSaboteurs() []saboteur {
 	return []saboteur{
 		{
-			does: "lists one level only", breaks: []string{"SE-30"},
+			does: "lists one level only", breaks: []string{"SE-30", "SE-35"},
 			wrap: faced(func(f *sessionFacade) {
 				f.list = func(ctx context.Context, id, path string, _ bool) ([]executor.File, error) {
 					return f.Backend.ListFiles(ctx, id, path, false)
@@ -261,27 +261,47 @@ func sessionFileSaboteurs() []saboteur {
 		{
 			does: "keeps what has come of a file", breaks: []string{"SE-32"},
 			wrap: faced(func(f *sessionFacade) {
-				f.write = func(ctx context.Context, id, path string, size int64, r io.Reader) (executor.File, error) {
+				f.write = func(ctx context.Context, id string, file executor.File, r io.Reader) (executor.File, error) {
 					var part bytes.Buffer
-					file, err := f.Backend.WriteFile(ctx, id, path, size, io.TeeReader(r, &part))
+					written, err := f.Backend.WriteFile(ctx, id, file, io.TeeReader(r, &part))
 					if err != nil && part.Len() > 0 && part.Len() < 1<<20 {
-						_, _ = f.Backend.WriteFile(ctx, id, path, -1, iotest.OneByteReader(&part))
+						_, _ = f.Backend.WriteFile(ctx, id, executor.File{Path: file.Path, SizeBytes: -1}, iotest.OneByteReader(&part))
 					}
-					return file, err
+					return written, err
 				}
 			}),
 		},
 		{
 			does: "lists an upload under way", breaks: []string{"SE-34"},
 			wrap: faced(func(f *sessionFacade) {
-				f.write = func(ctx context.Context, id, path string, size int64, r io.Reader) (executor.File, error) {
-					partial := path + ".part"
-					_, err := f.Backend.WriteFile(ctx, id, partial, 0, strings.NewReader(""))
-					file, writeErr := f.Backend.WriteFile(ctx, id, path, size, r)
+				f.write = func(ctx context.Context, id string, file executor.File, r io.Reader) (executor.File, error) {
+					partial := file.Path + ".part"
+					_, err := f.Backend.WriteFile(ctx, id, executor.File{Path: partial, SizeBytes: 0}, strings.NewReader(""))
+					written, writeErr := f.Backend.WriteFile(ctx, id, file, r)
 					if err == nil {
 						err = f.Backend.RemoveFile(ctx, id, partial)
 					}
-					return file, errors.Join(writeErr, err)
+					return written, errors.Join(writeErr, err)
+				}
+			}),
+		},
+		{
+			does: "drops the mode of a file", breaks: []string{"SE-35"},
+			wrap: faced(func(f *sessionFacade) {
+				f.write = func(ctx context.Context, id string, file executor.File, r io.Reader) (executor.File, error) {
+					file.Mode = 0
+					return f.Backend.WriteFile(ctx, id, file, r)
+				}
+			}),
+		},
+		{
+			does: "makes no folder that is empty", breaks: []string{"SE-35"},
+			wrap: faced(func(f *sessionFacade) {
+				f.write = func(ctx context.Context, id string, file executor.File, r io.Reader) (executor.File, error) {
+					if file.Directory {
+						return executor.File{Path: file.Path, Directory: true, Mode: 0o755}, nil
+					}
+					return f.Backend.WriteFile(ctx, id, file, r)
 				}
 			}),
 		},
@@ -289,10 +309,10 @@ func sessionFileSaboteurs() []saboteur {
 			does: "reads an upload under way", breaks: []string{"SE-34"},
 			wrap: faced(func(f *sessionFacade) {
 				var writing atomic.Int64
-				f.write = func(ctx context.Context, id, path string, size int64, r io.Reader) (executor.File, error) {
+				f.write = func(ctx context.Context, id string, file executor.File, r io.Reader) (executor.File, error) {
 					writing.Add(1)
 					defer writing.Add(-1)
-					return f.Backend.WriteFile(ctx, id, path, size, r)
+					return f.Backend.WriteFile(ctx, id, file, r)
 				}
 				f.read = func(ctx context.Context, id, path string) (executor.File, io.ReadCloser, error) {
 					if writing.Load() > 0 && slices.Contains(f.Sessions(), id) {

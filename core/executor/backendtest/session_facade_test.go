@@ -19,7 +19,7 @@ type sessionFacade struct {
 	require   func(ctx context.Context, id, text string) ([]string, error)
 	list      func(ctx context.Context, id, path string, recursive bool) ([]executor.File, error)
 	read      func(ctx context.Context, id, path string) (executor.File, io.ReadCloser, error)
-	write     func(ctx context.Context, id, path string, size int64, r io.Reader) (executor.File, error)
+	write     func(ctx context.Context, id string, file executor.File, r io.Reader) (executor.File, error)
 }
 
 func (f *sessionFacade) OpenSession(ctx context.Context, s executor.Session) (executor.OpenedSession, error) {
@@ -78,11 +78,11 @@ func (f *sessionFacade) ReadFile(ctx context.Context, id, path string) (executor
 	return f.Backend.ReadFile(ctx, id, path)
 }
 
-func (f *sessionFacade) WriteFile(ctx context.Context, id, path string, size int64, r io.Reader) (executor.File, error) {
+func (f *sessionFacade) WriteFile(ctx context.Context, id string, file executor.File, r io.Reader) (executor.File, error) {
 	if f.write != nil {
-		return f.write(ctx, id, path, size, r)
+		return f.write(ctx, id, file, r)
 	}
-	return f.Backend.WriteFile(ctx, id, path, size, r)
+	return f.Backend.WriteFile(ctx, id, file, r)
 }
 
 // faced is a wrap that replaces session methods.

@@ -8,8 +8,8 @@ import (
 
 func TestObviouslyWrongKindsAreNoPrograms(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"a.ipynb", "A.IPYNB", "notes.txt", "x/README.md", "d.json", "d.csv", "c.toml", "c.yaml", "p.png", "i.svg", "x.py.txt"} {
-		if got := NotAProgram(name); !strings.HasPrefix(got, "must be a program, not ") {
+	for _, name := range []string{"a.ipynb", "A.IPYNB", "notes.txt", "x/README.md", "d.json", "d.csv", "c.toml", "c.yaml", "p.png", "i.svg", "x.py.txt", "a.rb", "a.TS", "x/a.cpp", "a.exe", "a.ps1"} {
+		if got := NotAProgram(name); !strings.HasPrefix(got, "must be a program") || !strings.Contains(got, ", not ") {
 			t.Errorf("%s: %q", name, got)
 		}
 	}

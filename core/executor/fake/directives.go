@@ -77,9 +77,13 @@ var directives = map[string]directive{
 	"symlink":      symlink,
 	"mkfifo":       mkfifo,
 
-	"ignore-term":      func(p *process, _ string) error { p.ignoring = true; return nil },
-	"ignore-int":       func(p *process, _ string) error { p.ignoring = true; return nil },
-	"on-term":          onTerm,
+	"ignore-term": func(p *process, _ string) error { p.ignoring = true; return nil },
+	"ignore-int":  func(p *process, _ string) error { p.ignoring = true; return nil },
+	"on-term":     onTerm,
+	"on-int": func(p *process, rest string) error {
+		p.onInt = rest
+		return nil
+	},
 	"spawn-grandchild": grandchild,
 	"fork":             fork,
 	"alloc":            alloc,

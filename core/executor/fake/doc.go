@@ -16,7 +16,8 @@
 //	write-file PATH TEXT    fill-file PATH SIZE; remove PATH; resize PATH SIZE: it gets that size while it is collected
 //	env                     the environment, sorted, as Go-quoted lines; args likewise, print-args as they are; argv0, cwd
 //	tmpdir                  prints true when TMPDIR lies outside of the work folder
-//	ignore-term             SIGTERM does nothing; on-term N: SIGTERM makes it exit N
+//	ignore-term             SIGTERM does nothing; on-term N: SIGTERM makes it exit N;
+//	                        on-int PATH: SIGINT makes it write an empty file and exit 0
 //	spawn-grandchild TEXT   a descendant that holds the streams, ignores SIGTERM and prints TEXT after an hour
 //	fork N                  N processes at once: prints "forked N" or, over the limit, "refused after" the number that came to be
 //	alloc SIZE              memory: ends the program when over the limit

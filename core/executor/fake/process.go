@@ -32,6 +32,8 @@ type process struct {
 	// of the program uses both.
 	ignoring bool
 	onTerm   *int
+	// onInt is the file that the program makes at SIGINT, before it exits with 0.
+	onInt string
 }
 
 // The ways a directive ends the program.
@@ -64,6 +66,13 @@ func (p *process) death() error {
 	}
 	if p.resident() {
 		return signaled("SIGINT")
+	}
+	if p.run.interrupted() {
+		if p.onInt == "" {
+			return signaled("SIGINT")
+		}
+		_ = p.run.tree.put(p.onInt, &file{mode: 0o644, changed: true}, -1) // without a limit it cannot fail
+		return exited(0)
 	}
 	return signaled("SIGTERM")
 }

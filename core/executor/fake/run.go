@@ -105,6 +105,13 @@ func (r *run) stop(reason executor.Status) {
 	r.grace = time.AfterFunc(r.job.Limits.KillGrace, func() { r.killAll(errKilled) })
 }
 
+// interrupted reports whether the program was told to stop by SIGINT.
+func (r *run) interrupted() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.job.Spec.InterruptOnCancel && r.reason == executor.StatusKilled
+}
+
 // kill sends SIGKILL to the program and its descendants, for Remove.
 func (r *run) kill() {
 	r.stop(executor.StatusKilled)

@@ -2,6 +2,7 @@ package fake
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"path"
@@ -67,7 +68,7 @@ func (b *Backend) ListFiles(_ context.Context, id, name string, recursive bool) 
 			found[file] = s.tree.file(file)
 		}
 	}
-	if len(found) == 0 && dir != "." {
+	if len(found) == 0 && !s.isFolder(dir) {
 		return nil, errPath(executor.NotFound, name, "does not exist")
 	}
 	if len(found) > maxListed {
@@ -94,7 +95,7 @@ func (t *tree) file(name string) executor.File {
 	if f == nil {
 		return executor.File{Path: name, Mode: 0o777}
 	}
-	return executor.File{Path: name, SizeBytes: int64(len(f.data)), Mode: uint32(f.mode & 0o777), ModTime: f.time} //nolint:gosec // nine bits
+	return executor.File{Path: name, Directory: f.folder, SizeBytes: int64(len(f.data)), Mode: uint32(f.mode & 0o777), ModTime: f.time} //nolint:gosec // nine bits
 }
 
 // ReadFile implements executor.SessionFiles.
@@ -121,26 +122,35 @@ func (s *session) isFolder(name string) bool {
 	if name == "." {
 		return true
 	}
+	if f := s.tree.get(name); f != nil && f.folder {
+		return true
+	}
 	return slices.ContainsFunc(s.tree.names(), func(file string) bool { return strings.HasPrefix(file, name+"/") })
 }
 
 // WriteFile implements executor.SessionFiles.
-func (b *Backend) WriteFile(_ context.Context, id, name string, size int64, r io.Reader) (executor.File, error) {
+func (b *Backend) WriteFile(_ context.Context, id string, target executor.File, r io.Reader) (executor.File, error) {
 	s, err := b.session(id)
 	if err != nil {
 		return executor.File{}, err
 	}
+	name, size := target.Path, target.SizeBytes
 	clean, err := s.place(name)
 	if err != nil {
 		return executor.File{}, err
 	}
-	if old := s.tree.get(clean); s.isFolder(clean) || old != nil && old.pipe {
-		return executor.File{}, errPath(executor.Invalid, name, "is not a regular file")
-	}
 	for dir := path.Dir(clean); dir != "."; dir = path.Dir(dir) {
-		if s.tree.get(dir) != nil {
+		if f := s.tree.get(dir); f != nil && !f.folder {
 			return executor.File{}, errPath(executor.Invalid, name, "leads through what is no folder")
 		}
+	}
+	if old := s.tree.get(clean); target.Directory && (old == nil || old.folder) {
+		if !s.isFolder(clean) {
+			_ = s.tree.put(clean, &file{folder: true, mode: 0o755}, -1) // without a limit it cannot fail
+		}
+		return executor.File{Path: clean, Directory: true, Mode: 0o755}, nil
+	} else if s.isFolder(clean) || old != nil && old.pipe || target.Directory {
+		return executor.File{}, errPath(executor.Invalid, name, "is not a regular file")
 	}
 	limit := int64(-1)
 	if s.caps.Disk && s.limits.DiskBytes > 0 {
@@ -159,7 +169,7 @@ func (b *Backend) WriteFile(_ context.Context, id, name string, size int64, r io
 	case size >= 0 && int64(len(data)) != size:
 		return executor.File{}, executor.Errorf(executor.Invalid, "the content has %d bytes, %d were announced", len(data), size)
 	}
-	if err := s.tree.put(clean, &file{data: data, mode: 0o644, changed: true}, limit); err != nil {
+	if err := s.tree.put(clean, &file{data: data, mode: int64(cmp.Or(target.Mode, 0o644)), changed: true}, limit); err != nil {
 		return executor.File{}, executor.FieldErrorf(executor.Exhausted, "config.disk_mb", "%v", err)
 	}
 	return s.tree.file(clean), nil

@@ -30,6 +30,7 @@ type file struct {
 	mode    int64
 	link    string // symbolic link's target; data is then empty
 	pipe    bool   // a FIFO
+	folder  bool   // an empty folder
 	changed bool   // by the program
 	time    time.Time
 	// resized reports whether the file gets the size becomes while it is collected.
@@ -111,7 +112,7 @@ func (t *tree) regular(want func(path string, f *file) bool) (paths []string, fi
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, path := range t.order {
-		if f := t.files[path]; f != nil && f.link == "" && !f.pipe && want(path, f) {
+		if f := t.files[path]; f != nil && f.link == "" && !f.pipe && !f.folder && want(path, f) {
 			paths, files = append(paths, path), append(files, f)
 		}
 	}

@@ -137,7 +137,7 @@ func (c sessionToolsClient) ReadFile(ctx context.Context, id, path string) (exec
 }
 
 // WriteFile implements executor.SessionFiles. It reads r on the caller's goroutine, so that r is not read after the call.
-func (c sessionToolsClient) WriteFile(ctx context.Context, id, path string, size int64, r io.Reader) (executor.File, error) {
+func (c sessionToolsClient) WriteFile(ctx context.Context, id string, file executor.File, r io.Reader) (executor.File, error) {
 	callCtx, cut := context.WithCancelCause(ctx)
 	defer cut(nil)
 	stream, err := c.tools.WriteFile(outgoing(callCtx))
@@ -150,8 +150,10 @@ func (c sessionToolsClient) WriteFile(ctx context.Context, id, path string, size
 		}
 		return nil
 	}
-	err = send(&pb.WriteFileRequest{Message: &pb.WriteFileRequest_Target{Target: &pb.FileTarget{Id: id, Path: path, SizeBytes: size}}})
-	if err == nil {
+	err = send(&pb.WriteFileRequest{Message: &pb.WriteFileRequest_Target{Target: &pb.FileTarget{
+		Id: id, Path: file.Path, SizeBytes: file.SizeBytes, Mode: file.Mode, Directory: file.Directory,
+	}}})
+	if err == nil && !file.Directory {
 		err = inPieces(r, func(data []byte) error {
 			return send(&pb.WriteFileRequest{Message: &pb.WriteFileRequest_Data{Data: data}})
 		})
@@ -227,9 +229,13 @@ func (s *sessionToolsServer) WriteFile(stream grpc.ClientStreamingServer[pb.Writ
 	if target == nil {
 		return executor.Errorf(executor.Invalid, "a file that is written must begin with its target")
 	}
-	file, err := s.tools.WriteFile(stream.Context(), target.GetId(), target.GetPath(), target.GetSizeBytes(), &pieces{
-		next: func() ([]byte, error) { return nextPiece(stream) },
-	})
+	var content io.Reader
+	if !target.GetDirectory() {
+		content = &pieces{next: func() ([]byte, error) { return nextPiece(stream) }}
+	}
+	file, err := s.tools.WriteFile(stream.Context(), target.GetId(), executor.File{
+		Path: target.GetPath(), SizeBytes: target.GetSizeBytes(), Mode: target.GetMode(), Directory: target.GetDirectory(),
+	}, content)
 	if err != nil {
 		return err
 	}

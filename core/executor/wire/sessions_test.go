@@ -54,13 +54,19 @@ func (f *folder) ReadFile(ctx context.Context, id, path string) (executor.File, 
 	return file, rc, err
 }
 
-func (f *folder) WriteFile(ctx context.Context, id, path string, size int64, r io.Reader) (executor.File, error) {
+func (f *folder) WriteFile(ctx context.Context, id string, file executor.File, r io.Reader) (executor.File, error) {
 	if err := f.admit(ctx, id); err != nil {
 		return executor.File{}, err
 	}
-	file := theFile
-	file.Path = path
-	return file, f.write(ctx, size, r)
+	if file.Mode != theFile.Mode && file.Mode != 0 || file.Directory != (r == nil) {
+		return executor.File{}, executor.Errorf(executor.Invalid, "got %+v", file)
+	}
+	if file.Directory {
+		return theFolder, nil
+	}
+	written := theFile
+	written.Path = file.Path
+	return written, f.write(ctx, file.SizeBytes, r)
 }
 
 func (f *folder) RemoveFile(ctx context.Context, id, path string) error {
@@ -146,7 +152,7 @@ func TestABackendWithoutSessionsSaysSo(t *testing.T) {
 	_, requirements := b.AddRequirements(t.Context(), "ctx-1", "")
 	_, list := b.ListFiles(t.Context(), "ctx-1", "", false)
 	_, _, read := b.ReadFile(t.Context(), "ctx-1", "a")
-	_, write := b.WriteFile(t.Context(), "ctx-1", "a", -1, strings.NewReader(""))
+	_, write := b.WriteFile(t.Context(), "ctx-1", executor.File{Path: "a", SizeBytes: -1}, strings.NewReader(""))
 	for method, err := range map[string]error{
 		"open": open, "adopt": adopt, "restart": b.RestartSession(t.Context(), "ctx-1", true), "close": b.CloseSession(t.Context(), "ctx-1"),
 		"variables": variables, "add requirements": requirements,
@@ -223,13 +229,13 @@ func TestTheToolsAndFilesOfASessionCross(t *testing.T) {
 		if file != theFile || string(content) != "abc" || errors.Join(err, rc.Close()) != nil {
 			t.Errorf("read %+v with %q, %v", file, content, err)
 		}
-		if file, err := tools.WriteFile(ctx, "ctx-1", theFile.Path, 3, strings.NewReader("abc")); err != nil || file != theFile {
+		if file, err := tools.WriteFile(ctx, "ctx-1", theFile, strings.NewReader("abc")); err != nil || file != theFile {
 			t.Errorf("write: %+v, %v", file, err)
 		}
 		_, err = tools.Variables(ctx, "other")
 		_, e2 := tools.ListFiles(ctx, "other", "", false)
 		_, _, e3 := tools.ReadFile(ctx, "other", "a")
-		_, e4 := tools.WriteFile(ctx, "other", "a", -1, strings.NewReader(""))
+		_, e4 := tools.WriteFile(ctx, "other", executor.File{Path: "a", SizeBytes: -1}, strings.NewReader(""))
 		for _, err := range []error{err, e2, e3, e4} {
 			if executor.CodeOf(err) != executor.NotFound {
 				t.Errorf("of another session: %v", err)
@@ -261,7 +267,7 @@ func TestAFileCrossesInPiecesBothWays(t *testing.T) {
 			if err := rc.Close(); err != nil {
 				t.Error(err)
 			}
-			if _, err := tools.WriteFile(ctx, "ctx-1", "a", size, patterned(size)); err != nil {
+			if _, err := tools.WriteFile(ctx, "ctx-1", executor.File{Path: "a", SizeBytes: size}, patterned(size)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -281,9 +287,10 @@ func TestAFileWhoseReaderFailsIsNotWhole(t *testing.T) {
 	}}
 	bothWays(t, f, func(t *testing.T, ctx context.Context, tools toolsAndFiles) {
 		broken := executor.Errorf(executor.Exhausted, "the disk of the sender")
-		_, err := tools.WriteFile(ctx, "ctx-1", "a", -1, io.MultiReader(strings.NewReader("abc"), iterReader(func([]byte) (int, error) {
+		_, err := tools.WriteFile(ctx, "ctx-1", executor.File{Path: "a", SizeBytes: -1}, io.MultiReader(strings.NewReader("abc"), iterReader(func([]byte) (int, error) {
 			return 0, broken
 		})))
+
 		if !errors.Is(err, broken) {
 			t.Errorf("the writer got %v, not the reader's own error", err)
 		}
@@ -305,12 +312,13 @@ func TestAWriterThatGoesAwayLeavesNoWholeFile(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 		sent := int64(0)
-		_, err := tools.WriteFile(ctx, "ctx-1", "a", -1, iterReader(func(b []byte) (int, error) {
+		_, err := tools.WriteFile(ctx, "ctx-1", executor.File{Path: "a", SizeBytes: -1}, iterReader(func(b []byte) (int, error) {
 			if sent += int64(len(b)); sent > 4<<20 {
 				cancel(nil)
 			}
 			return len(b), nil
 		}))
+
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("the writer got %v", err)
 		}
@@ -327,7 +335,7 @@ func TestAFileThatIsRefusedIsNotSentToItsEnd(t *testing.T) {
 		return errors.Join(err, executor.FieldErrorf(executor.Exhausted, "config.disk_mb", "full"))
 	}}
 	bothWays(t, f, func(t *testing.T, ctx context.Context, tools toolsAndFiles) {
-		_, err := tools.WriteFile(ctx, "ctx-1", "a", -1, patterned(1<<60))
+		_, err := tools.WriteFile(ctx, "ctx-1", executor.File{Path: "a", SizeBytes: -1}, patterned(1<<60))
 		e, ok := errors.AsType[*executor.Error](err)
 		if !ok || e.Code != executor.Exhausted || len(e.Fields) != 1 || e.Fields[0].Field != "config.disk_mb" {
 			t.Errorf("got %#v", err)

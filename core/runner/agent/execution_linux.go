@@ -371,11 +371,11 @@ func (x *execution) runProgram(p *sandbox.Program) error {
 	return nil
 }
 
-// collect sends the artifacts, unless x was cancelled. The error is errResumed or nil.
+// collect sends the artifacts, unless x was cancelled by SIGTERM. The error is errResumed or nil.
 func (x *execution) collect(out *protocol.Writer, artifacts *protocol.Credit) error {
 	began := time.Now()
 	defer func() { x.res.Phases.Collect = time.Since(began) }()
-	if len(x.want) == 0 && x.before == nil || x.isCancelled() {
+	if len(x.want) == 0 && x.before == nil || x.isCancelled() && !x.start.Interrupt {
 		return nil
 	}
 	x.box.Expire() // an artifact may take its time

@@ -23,12 +23,12 @@ func (x *execution) supervise(started time.Time, r *sandbox.Reaper, s *sandbox.S
 		look = time.After(wait)
 	}
 	cancelled, dropped, forced := x.cancelled, x.dropped, x.forcedNow
-	stop := func(why executor.Status) {
+	stop := func(why executor.Status, signal unix.Signal) {
 		if reason != executor.StatusUnknown {
 			return
 		}
 		reason = why
-		x.signal(unix.SIGTERM)
+		x.signal(signal)
 		grace = x.arm(LimitGrace, max(x.start.Limits.KillGrace, 0))
 	}
 	kill := func() {
@@ -43,14 +43,18 @@ func (x *execution) supervise(started time.Time, r *sandbox.Reaper, s *sandbox.S
 		case end := <-r.Main:
 			return end, reason
 		case <-timeout:
-			stop(executor.StatusTimedOut)
+			stop(executor.StatusTimedOut, unix.SIGTERM)
 		case <-used:
 			if used = cpu.Look(); used == nil {
-				stop(executor.StatusTimedOut)
+				stop(executor.StatusTimedOut, unix.SIGTERM)
 			}
 		case <-cancelled:
 			cancelled = nil
-			stop(executor.StatusKilled)
+			signal := unix.SIGTERM
+			if x.start.Interrupt {
+				signal = unix.SIGINT
+			}
+			stop(executor.StatusKilled, signal)
 		case <-dropped:
 			dropped = nil
 			kill()

@@ -11,7 +11,7 @@
 //	  2 Start         JSON Start, ≤ 16 MiB; only after the Exited of the Execution before
 //	  3 Workspace     ≤ 256 KiB of the tar; needs credit          4 WorkspaceEnd
 //	  5 Stdin         ≤ 256 KiB; needs credit                     6 StdinEnd: the program sees EOF
-//	  7 Cancel        SIGTERM to the program's group, SIGKILL to everything after Limits.KillGrace; idempotent
+//	  7 Cancel        SIGTERM (with Start.Interrupt SIGINT) to the program's group, SIGKILL to everything after Limits.KillGrace; idempotent
 //	  9 Ack           offsets of stdout and stderr up to which output is in the log, number of Displays in it (8 bytes each)
 //	 10 Ping          answered by HelloReply
 //	 11 File          the Workspace is in the descriptor that comes with this frame (SCM_RIGHTS), or in the workspace pipe;

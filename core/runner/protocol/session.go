@@ -43,6 +43,9 @@ type SessionCall struct {
 	Recursive bool   `json:"recursive,omitempty"`
 	// Size is that of a file to write; negative if unknown.
 	Size int64 `json:"size,omitempty"`
+	// Mode has the permission bits of a file to write; 0 means 0644. Folder makes a folder, and no content follows.
+	Mode   uint32 `json:"mode,omitempty"`
+	Folder bool   `json:"folder,omitempty"`
 }
 
 // SessionReply answers a call. A call may have several replies; More is false in the last one.

@@ -77,7 +77,7 @@ func NewStart(job executor.Job) Start {
 	return Start{
 		ExecutionID: job.ID, Session: s.Session != "", Command: s.Command, Entrypoint: s.Entrypoint, Code: s.Code, Args: s.Args, Env: s.Env,
 		Directory: s.HostDirectory, Limits: job.Limits, ArtifactBytes: job.ArtifactBytes, Outputs: s.Outputs, OutputsChanged: s.OutputsChanged,
-		FilesChanged: s.FilesChanged && s.Session != "", SampleInterval: s.SampleInterval,
+		FilesChanged: s.FilesChanged && s.Session != "", SampleInterval: s.SampleInterval, Interrupt: s.InterruptOnCancel,
 	}
 }
 
@@ -141,6 +141,8 @@ type Start struct {
 	// FilesChanged is only for a session.
 	FilesChanged   bool          `json:"files_changed,omitempty"`
 	SampleInterval time.Duration `json:"sample_interval,omitempty"`
+	// Interrupt makes Cancel send SIGINT in the place of SIGTERM.
+	Interrupt bool `json:"interrupt,omitempty"`
 	// Last says that the host does not expect another Start. The runner prepares nothing for it. Another Start may come, and takes longer.
 	Last bool `json:"last,omitempty"`
 	// Deadline ends the runner, and all in it, that long after this Start, unless another Start comes first; 0 is no bound. It is

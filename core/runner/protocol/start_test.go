@@ -13,11 +13,11 @@ func TestAStartHasWhatItsSpecSays(t *testing.T) {
 	limits := executor.Limits{Timeout: time.Minute, MemoryBytes: 1 << 20}
 	spec := executor.Spec{
 		Command: []string{"sh"}, Entrypoint: "a.py", Code: "1", Args: []string{"x"}, Env: map[string]string{"A": "b"}, HostDirectory: "/d",
-		Outputs: []string{"*.csv"}, OutputsChanged: true, FilesChanged: true, SampleInterval: time.Second,
+		Outputs: []string{"*.csv"}, OutputsChanged: true, FilesChanged: true, SampleInterval: time.Second, InterruptOnCancel: true,
 	}
 	want := Start{
 		ExecutionID: "id", Command: spec.Command, Entrypoint: "a.py", Code: "1", Args: spec.Args, Env: spec.Env, Directory: "/d",
-		Limits: limits, Outputs: spec.Outputs, OutputsChanged: true, SampleInterval: time.Second,
+		Limits: limits, Outputs: spec.Outputs, OutputsChanged: true, SampleInterval: time.Second, Interrupt: true,
 	}
 	if got := NewStart(executor.Job{ID: "id", Spec: spec, Limits: limits}); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)

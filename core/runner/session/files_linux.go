@@ -233,6 +233,13 @@ func (s *Session) WriteFile(k *Request) (*executor.File, error) {
 		return nil, fileError(k.Path, err)
 	}
 	switch info, err := s.root.Stat(name); {
+	case k.Folder && err == nil && info.IsDir():
+		file := describeFile(name, info)
+		return &file, nil
+	case k.Folder && errors.Is(err, fs.ErrNotExist):
+		return s.writeFolder(k.Path, name)
+	case k.Folder && err == nil:
+		return nil, executor.FieldErrorf(executor.Invalid, "path", "must be a folder (got %q)", k.Path)
 	case err == nil && !info.Mode().IsRegular():
 		return nil, executor.FieldErrorf(executor.Invalid, "path", "must be a regular file (got %q)", k.Path)
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
@@ -254,6 +261,22 @@ func (s *Session) WriteFile(k *Request) (*executor.File, error) {
 		return nil, fileError(k.Path, err)
 	}
 	return file, nil
+}
+
+// writeFolder makes a folder and those on its way.
+func (s *Session) writeFolder(asked, name string) (*executor.File, error) {
+	s.making.Lock()
+	made, err := s.makeFolders(name)
+	s.making.Unlock()
+	if err == nil {
+		var info fs.FileInfo
+		if info, err = s.root.Stat(name); err == nil {
+			file := describeFile(name, info)
+			return &file, nil
+		}
+	}
+	s.unmake(made)
+	return nil, fileError(asked, err)
 }
 
 // fill copies the body of k into f.
@@ -281,6 +304,9 @@ func (s *Session) fill(f *os.File, k *Request, name string) (*executor.File, err
 	}
 	if cfg := s.sandbox.Config; err == nil && cfg.UID != 0 {
 		err = f.Chown(cfg.UID, cfg.GID)
+	}
+	if mode := fs.FileMode(k.Mode & 0o777); err == nil && mode != 0 {
+		err = f.Chmod(mode)
 	}
 	if err != nil {
 		return nil, err

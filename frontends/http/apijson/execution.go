@@ -43,7 +43,7 @@ func PageOf(list []executor.Execution, next string) pyexec.Page {
 
 // end sets what is known at the end of an Execution.
 func end(out *pyexec.Execution, r *executor.Result, started bool) {
-	out.ExitCode, out.Signal, out.ImageDigest = r.ExitCode, r.Signal, r.ImageDigest
+	out.ExitCode, out.Signal, out.Hint, out.ImageDigest = r.ExitCode, r.Signal, r.Hint, r.ImageDigest
 	out.StdoutBytes, out.StderrBytes = r.StdoutBytes, r.StderrBytes
 	out.StdoutTruncated, out.StderrTruncated = r.StdoutTruncated, r.StderrTruncated
 	out.DisplaysDropped, out.FilesOmitted = r.DisplaysDropped, r.FilesOmitted
@@ -117,7 +117,7 @@ func ToExecution(e pyexec.Execution) executor.Execution {
 
 func toResult(e pyexec.Execution) executor.Result {
 	r := executor.Result{
-		Status: executor.Status(e.Status), ExitCode: e.ExitCode, Signal: e.Signal,
+		Status: executor.Status(e.Status), ExitCode: e.ExitCode, Signal: e.Signal, Hint: e.Hint,
 		Wall: toDuration(e.DurationSeconds, 0), CPU: toDuration(e.CPUSeconds, -1),
 		Phases: executor.Phases{
 			Queue: toDuration(e.Phases.QueueSeconds, 0), Prepare: toDuration(e.Phases.PrepareSeconds, 0),

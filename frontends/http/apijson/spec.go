@@ -18,7 +18,7 @@ func SpecOf(s executor.Spec) pyexec.Spec {
 		PythonVersion: s.PythonVersion, Interpreter: string(s.Interpreter), DockerImage: s.Image,
 		RequirementsTxt: s.Requirements, PreCommands: s.PreCommands, Detect: s.Detect, Outputs: s.Outputs,
 		OutputsChanged: s.OutputsChanged, FilesChanged: s.FilesChanged, Config: configOf(s.Limits, s.Network), SessionID: s.Session,
-		Backend: s.Backend, Durable: s.Durable, IdempotencyKey: s.IdempotencyKey, SampleIntervalSeconds: s.SampleInterval.Seconds(),
+		Backend: s.Backend, Durable: s.Durable, IdempotencyKey: s.IdempotencyKey, SampleIntervalSeconds: s.SampleInterval.Seconds(), InterruptOnCancel: s.InterruptOnCancel,
 		Script: s.Script, HostDirectory: s.HostDirectory,
 	}
 }
@@ -31,7 +31,7 @@ func ToSpec(s pyexec.Spec) executor.Spec {
 		PythonVersion: s.PythonVersion, Interpreter: executor.Interpreter(s.Interpreter), Image: s.DockerImage,
 		Requirements: s.RequirementsTxt, PreCommands: s.PreCommands, Detect: s.Detect, Outputs: s.Outputs,
 		OutputsChanged: s.OutputsChanged, FilesChanged: s.FilesChanged, Limits: limits, Network: network, Session: s.SessionID,
-		Backend: s.Backend, Durable: s.Durable, IdempotencyKey: s.IdempotencyKey, SampleInterval: asked(s.SampleIntervalSeconds),
+		Backend: s.Backend, Durable: s.Durable, IdempotencyKey: s.IdempotencyKey, SampleInterval: asked(s.SampleIntervalSeconds), InterruptOnCancel: s.InterruptOnCancel,
 		Script: s.Script, HostDirectory: s.HostDirectory,
 	}
 }

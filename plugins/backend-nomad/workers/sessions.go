@@ -233,8 +233,10 @@ func (p *Pool) ReadFile(ctx context.Context, id, path string) (f executor.File, 
 }
 
 // WriteFile implements executor.SessionFiles.
-func (p *Pool) WriteFile(ctx context.Context, id, path string, size int64, r io.Reader) (executor.File, error) {
-	return in(ctx, p, id, func(c *worker.Client) (executor.File, error) { return c.WriteFile(ctx, id, path, size, r) })
+func (p *Pool) WriteFile(ctx context.Context, id string, file executor.File, r io.Reader) (executor.File, error) {
+	return in(ctx, p, id, func(c *worker.Client) (executor.File, error) {
+		return c.WriteFile(ctx, id, file, r)
+	})
 }
 
 // RemoveFile implements executor.SessionFiles.

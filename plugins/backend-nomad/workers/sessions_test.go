@@ -43,7 +43,7 @@ func TestASessionStaysWithItsWorker(t *testing.T) {
 		if strings.TrimSpace(again.Text()) != "7" {
 			t.Errorf("got %q", again.Text())
 		}
-		if _, err := next.WriteFile(t.Context(), "ctx-1", "a", 1, strings.NewReader("a")); err != nil {
+		if _, err := next.WriteFile(t.Context(), "ctx-1", executor.File{Path: "a", SizeBytes: 1}, strings.NewReader("a")); err != nil {
 			t.Error(err)
 		}
 		_, content, err := next.ReadFile(t.Context(), "ctx-1", "a")

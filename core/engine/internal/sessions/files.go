@@ -92,7 +92,7 @@ func (r *fileReader) Close() error {
 
 // WriteFile writes a file of s. It reads no more than Rules.MaxFileBytes. Another reader must not use r before r's own Read has
 // returned, which may be after WriteFile has.
-func (s *Session) WriteFile(ctx context.Context, path string, size int64, r io.Reader) (executor.File, error) {
+func (s *Session) WriteFile(ctx context.Context, file executor.File, r io.Reader) (executor.File, error) {
 	s.registry.mu.Lock()
 	limit := s.registry.options.Rules.MaxFileBytes
 	s.registry.mu.Unlock()
@@ -103,12 +103,12 @@ func (s *Session) WriteFile(ctx context.Context, path string, size int64, r io.R
 	first := &firstRead{r: r}
 	return useSandbox(ctx, s, "write a file", s.registry.options.Upload, func(ctx context.Context, b executor.SessionBackend) (executor.File, error) {
 		switch {
-		case limit > 0 && size > limit:
+		case limit > 0 && file.SizeBytes > limit:
 			return executor.File{}, errTooLarge(limit)
 		case first.read.Load():
 			return executor.File{}, executor.Errorf(executor.Unavailable, "the backend lost the session while the file was written")
 		}
-		return b.WriteFile(ctx, s.ID, path, size, first)
+		return b.WriteFile(ctx, s.ID, file, first)
 	})
 }
 

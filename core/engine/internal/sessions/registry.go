@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -104,6 +105,19 @@ func ErrUnknown(id string) error {
 	return executor.FieldErrorf(executor.NotFound, "session", "no session has the id %s", id)
 }
 
+// errUnknownName is the error for a text that is neither the id nor the name of one of list.
+func errUnknownName(name string, list []executor.Session) error {
+	var names []string
+	for _, s := range list {
+		names = append(names, s.Name)
+	}
+	question := ""
+	if near := executor.Nearest(name, names); near != "" {
+		question = fmt.Sprintf(": did you mean %q?", near)
+	}
+	return executor.FieldErrorf(executor.NotFound, "session", "no session has the id or the name %q%s", name, question)
+}
+
 // ErrNotActive is the error for a request that the state of a Session does not allow.
 func ErrNotActive(v executor.Session) error {
 	message := "is " + string(v.Status)
@@ -141,6 +155,35 @@ func (r *Registry) Find(ctx context.Context, id string, allowed func(owner strin
 		return nil, executor.Session{}, ErrUnknown(id)
 	}
 	return nil, brief(rec.Session), nil
+}
+
+// FindNamed is Find for the Session of an owner that has a name. Of Sessions with the same name only one may be open; where all are
+// closed it returns the last one. Codes: not_found, conflict (several are open).
+func (r *Registry) FindNamed(ctx context.Context, name, owner string) (*Session, executor.Session, error) {
+	list, err := r.List(ctx, owner)
+	if err != nil {
+		return nil, executor.Session{}, err
+	}
+	var found, ids []string
+	for _, s := range list {
+		if s.Name != name || name == "" {
+			continue
+		}
+		ids = append(ids, s.ID)
+		if s.Status != executor.SessionClosed {
+			found = append(found, s.ID)
+		}
+	}
+	switch {
+	case len(ids) == 0:
+		return nil, executor.Session{}, errUnknownName(name, list)
+	case len(found) > 1:
+		shown := strings.Join(found[:min(len(found), 3)], ", ")
+		return nil, executor.Session{}, executor.FieldErrorf(executor.Conflict, "session", "%d sessions have the name %q: use the id of one (%s)", len(found), name, shown)
+	case len(found) == 1:
+		ids = found
+	}
+	return r.Find(ctx, ids[0], func(string) bool { return true })
 }
 
 // List returns the views of an owner's Sessions, newest first; owner "" means all.

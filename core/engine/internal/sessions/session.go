@@ -60,6 +60,13 @@ func newSession(r *Registry, rec executor.SessionRecord, home Home) *Session {
 	}
 }
 
+// Network returns the mode that the Session was opened with.
+func (s *Session) Network() executor.Network {
+	s.registry.mu.Lock()
+	defer s.registry.mu.Unlock()
+	return s.rec.Spec.Network
+}
+
 // End is the cause with which the Executions of a Session are told to end.
 type End struct {
 	// Status of those that end: killed (restart, close) or lost.

@@ -212,6 +212,8 @@ class Execution:
     resolved_requirements: List[str] = field(default_factory=lambda: [])
     artifacts: List[Artifact] = _many(Artifact)
     error: Optional[Failure] = _one(Failure)
+    #: The usual cause of the failure of the program, and what to do.
+    hint: str = ""
     memory_samples: List[MemorySample] = _many(MemorySample)
     files_changed: List[Artifact] = _many(Artifact)
     files_omitted: int = 0

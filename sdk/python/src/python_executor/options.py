@@ -77,6 +77,8 @@ class RunOptions(_CommonOptions, total=False):
     durable: bool
     #: Interval of memory_samples. Default: no samples.
     sample_interval_seconds: float
+    #: A cancel sends SIGINT, as Ctrl-C does, and not SIGTERM.
+    interrupt_on_cancel: bool
     #: A folder of the server's host to run in. Needs the scope trusted.
     host_directory: str
 

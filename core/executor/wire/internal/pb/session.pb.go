@@ -557,7 +557,11 @@ type FileTarget struct {
 	Id   string `protobuf:"bytes,1,opt,name=id" json:"id,omitempty"`
 	Path string `protobuf:"bytes,2,opt,name=path" json:"path,omitempty"`
 	// size_bytes is negative if it is not known.
-	SizeBytes     int64 `protobuf:"varint,3,opt,name=size_bytes,json=sizeBytes" json:"size_bytes,omitempty"`
+	SizeBytes int64 `protobuf:"varint,3,opt,name=size_bytes,json=sizeBytes" json:"size_bytes,omitempty"`
+	// mode has the permission bits; 0 means 0644.
+	Mode uint32 `protobuf:"varint,4,opt,name=mode" json:"mode,omitempty"`
+	// directory makes a folder. No data follows.
+	Directory     bool `protobuf:"varint,5,opt,name=directory" json:"directory,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -611,6 +615,20 @@ func (x *FileTarget) GetSizeBytes() int64 {
 		return x.SizeBytes
 	}
 	return 0
+}
+
+func (x *FileTarget) GetMode() uint32 {
+	if x != nil {
+		return x.Mode
+	}
+	return 0
+}
+
+func (x *FileTarget) GetDirectory() bool {
+	if x != nil {
+		return x.Directory
+	}
+	return false
 }
 
 // FileEnd follows the last data. Without it the file is not whole, and is not kept.
@@ -825,13 +843,15 @@ const file_pyexec_v1_session_proto_rawDesc = "" +
 	"\x06target\x18\x01 \x01(\v2\x15.pyexec.v1.FileTargetH\x00R\x06target\x12\x14\n" +
 	"\x04data\x18\x02 \x01(\fH\x00R\x04data\x12&\n" +
 	"\x03end\x18\x03 \x01(\v2\x12.pyexec.v1.FileEndH\x00R\x03endB\t\n" +
-	"\amessage\"O\n" +
+	"\amessage\"\x81\x01\n" +
 	"\n" +
 	"FileTarget\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1d\n" +
 	"\n" +
-	"size_bytes\x18\x03 \x01(\x03R\tsizeBytes\"1\n" +
+	"size_bytes\x18\x03 \x01(\x03R\tsizeBytes\x12\x12\n" +
+	"\x04mode\x18\x04 \x01(\rR\x04mode\x12\x1c\n" +
+	"\tdirectory\x18\x05 \x01(\bR\tdirectory\"1\n" +
 	"\aFileEnd\x12&\n" +
 	"\x05error\x18\x01 \x01(\v2\x10.pyexec.v1.ErrorR\x05error\"8\n" +
 	"\x11WriteFileResponse\x12#\n" +

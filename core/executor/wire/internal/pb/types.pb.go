@@ -318,33 +318,34 @@ func (x *Limits) GetCpuTime() *durationpb.Duration {
 
 // Spec is what to run.
 type Spec struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	Language       string                 `protobuf:"bytes,1,opt,name=language" json:"language,omitempty"`
-	Entrypoint     string                 `protobuf:"bytes,2,opt,name=entrypoint" json:"entrypoint,omitempty"`
-	Code           string                 `protobuf:"bytes,3,opt,name=code" json:"code,omitempty"`
-	Command        []string               `protobuf:"bytes,4,rep,name=command" json:"command,omitempty"`
-	Args           []string               `protobuf:"bytes,5,rep,name=args" json:"args,omitempty"`
-	Env            map[string]string      `protobuf:"bytes,6,rep,name=env" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	PythonVersion  string                 `protobuf:"bytes,7,opt,name=python_version,json=pythonVersion" json:"python_version,omitempty"`
-	Interpreter    string                 `protobuf:"bytes,8,opt,name=interpreter" json:"interpreter,omitempty"`
-	Image          string                 `protobuf:"bytes,9,opt,name=image" json:"image,omitempty"`
-	Requirements   string                 `protobuf:"bytes,10,opt,name=requirements" json:"requirements,omitempty"`
-	PreCommands    []string               `protobuf:"bytes,11,rep,name=pre_commands,json=preCommands" json:"pre_commands,omitempty"`
-	Detect         *bool                  `protobuf:"varint,12,opt,name=detect" json:"detect,omitempty"`
-	Outputs        []string               `protobuf:"bytes,13,rep,name=outputs" json:"outputs,omitempty"`
-	OutputsChanged bool                   `protobuf:"varint,14,opt,name=outputs_changed,json=outputsChanged" json:"outputs_changed,omitempty"`
-	Limits         *Limits                `protobuf:"bytes,15,opt,name=limits" json:"limits,omitempty"`
-	Network        string                 `protobuf:"bytes,16,opt,name=network" json:"network,omitempty"`
-	Session        string                 `protobuf:"bytes,17,opt,name=session" json:"session,omitempty"`
-	Backend        string                 `protobuf:"bytes,18,opt,name=backend" json:"backend,omitempty"`
-	Durable        bool                   `protobuf:"varint,19,opt,name=durable" json:"durable,omitempty"`
-	IdempotencyKey string                 `protobuf:"bytes,20,opt,name=idempotency_key,json=idempotencyKey" json:"idempotency_key,omitempty"`
-	SampleInterval *durationpb.Duration   `protobuf:"bytes,21,opt,name=sample_interval,json=sampleInterval" json:"sample_interval,omitempty"`
-	Script         string                 `protobuf:"bytes,22,opt,name=script" json:"script,omitempty"`
-	HostDirectory  string                 `protobuf:"bytes,23,opt,name=host_directory,json=hostDirectory" json:"host_directory,omitempty"`
-	FilesChanged   bool                   `protobuf:"varint,24,opt,name=files_changed,json=filesChanged" json:"files_changed,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Language          string                 `protobuf:"bytes,1,opt,name=language" json:"language,omitempty"`
+	Entrypoint        string                 `protobuf:"bytes,2,opt,name=entrypoint" json:"entrypoint,omitempty"`
+	Code              string                 `protobuf:"bytes,3,opt,name=code" json:"code,omitempty"`
+	Command           []string               `protobuf:"bytes,4,rep,name=command" json:"command,omitempty"`
+	Args              []string               `protobuf:"bytes,5,rep,name=args" json:"args,omitempty"`
+	Env               map[string]string      `protobuf:"bytes,6,rep,name=env" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	PythonVersion     string                 `protobuf:"bytes,7,opt,name=python_version,json=pythonVersion" json:"python_version,omitempty"`
+	Interpreter       string                 `protobuf:"bytes,8,opt,name=interpreter" json:"interpreter,omitempty"`
+	Image             string                 `protobuf:"bytes,9,opt,name=image" json:"image,omitempty"`
+	Requirements      string                 `protobuf:"bytes,10,opt,name=requirements" json:"requirements,omitempty"`
+	PreCommands       []string               `protobuf:"bytes,11,rep,name=pre_commands,json=preCommands" json:"pre_commands,omitempty"`
+	Detect            *bool                  `protobuf:"varint,12,opt,name=detect" json:"detect,omitempty"`
+	Outputs           []string               `protobuf:"bytes,13,rep,name=outputs" json:"outputs,omitempty"`
+	OutputsChanged    bool                   `protobuf:"varint,14,opt,name=outputs_changed,json=outputsChanged" json:"outputs_changed,omitempty"`
+	Limits            *Limits                `protobuf:"bytes,15,opt,name=limits" json:"limits,omitempty"`
+	Network           string                 `protobuf:"bytes,16,opt,name=network" json:"network,omitempty"`
+	Session           string                 `protobuf:"bytes,17,opt,name=session" json:"session,omitempty"`
+	Backend           string                 `protobuf:"bytes,18,opt,name=backend" json:"backend,omitempty"`
+	Durable           bool                   `protobuf:"varint,19,opt,name=durable" json:"durable,omitempty"`
+	IdempotencyKey    string                 `protobuf:"bytes,20,opt,name=idempotency_key,json=idempotencyKey" json:"idempotency_key,omitempty"`
+	SampleInterval    *durationpb.Duration   `protobuf:"bytes,21,opt,name=sample_interval,json=sampleInterval" json:"sample_interval,omitempty"`
+	Script            string                 `protobuf:"bytes,22,opt,name=script" json:"script,omitempty"`
+	HostDirectory     string                 `protobuf:"bytes,23,opt,name=host_directory,json=hostDirectory" json:"host_directory,omitempty"`
+	FilesChanged      bool                   `protobuf:"varint,24,opt,name=files_changed,json=filesChanged" json:"files_changed,omitempty"`
+	InterruptOnCancel bool                   `protobuf:"varint,25,opt,name=interrupt_on_cancel,json=interruptOnCancel" json:"interrupt_on_cancel,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Spec) Reset() {
@@ -541,6 +542,13 @@ func (x *Spec) GetHostDirectory() string {
 func (x *Spec) GetFilesChanged() bool {
 	if x != nil {
 		return x.FilesChanged
+	}
+	return false
+}
+
+func (x *Spec) GetInterruptOnCancel() bool {
+	if x != nil {
+		return x.InterruptOnCancel
 	}
 	return false
 }
@@ -1422,6 +1430,7 @@ type Result struct {
 	FilesChanged      []*Artifact            `protobuf:"bytes,21,rep,name=files_changed,json=filesChanged" json:"files_changed,omitempty"`
 	FilesOmitted      int64                  `protobuf:"varint,22,opt,name=files_omitted,json=filesOmitted" json:"files_omitted,omitempty"`
 	PeakResidentBytes int64                  `protobuf:"varint,23,opt,name=peak_resident_bytes,json=peakResidentBytes" json:"peak_resident_bytes,omitempty"`
+	Hint              string                 `protobuf:"bytes,26,opt,name=hint" json:"hint,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -1615,6 +1624,13 @@ func (x *Result) GetPeakResidentBytes() int64 {
 		return x.PeakResidentBytes
 	}
 	return 0
+}
+
+func (x *Result) GetHint() string {
+	if x != nil {
+		return x.Hint
+	}
+	return ""
 }
 
 // Execution is one run of a Spec.
@@ -2783,7 +2799,7 @@ const file_pyexec_v1_types_proto_rawDesc = "" +
 	"\foutput_bytes\x18\x06 \x01(\x03R\voutputBytes\x128\n" +
 	"\n" +
 	"kill_grace\x18\a \x01(\v2\x19.google.protobuf.DurationR\tkillGrace\x124\n" +
-	"\bcpu_time\x18\b \x01(\v2\x19.google.protobuf.DurationR\acpuTime\"\xd4\x06\n" +
+	"\bcpu_time\x18\b \x01(\v2\x19.google.protobuf.DurationR\acpuTime\"\x84\a\n" +
 	"\x04Spec\x12\x1a\n" +
 	"\blanguage\x18\x01 \x01(\tR\blanguage\x12\x1e\n" +
 	"\n" +
@@ -2811,7 +2827,8 @@ const file_pyexec_v1_types_proto_rawDesc = "" +
 	"\x0fsample_interval\x18\x15 \x01(\v2\x19.google.protobuf.DurationR\x0esampleInterval\x12\x16\n" +
 	"\x06script\x18\x16 \x01(\tR\x06script\x12%\n" +
 	"\x0ehost_directory\x18\x17 \x01(\tR\rhostDirectory\x12#\n" +
-	"\rfiles_changed\x18\x18 \x01(\bR\ffilesChanged\x1a6\n" +
+	"\rfiles_changed\x18\x18 \x01(\bR\ffilesChanged\x12.\n" +
+	"\x13interrupt_on_cancel\x18\x19 \x01(\bR\x11interruptOnCancel\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb5\x03\n" +
@@ -2874,7 +2891,7 @@ const file_pyexec_v1_types_proto_rawDesc = "" +
 	"size_bytes\x18\x02 \x01(\x03R\tsizeBytes\"W\n" +
 	"\fMemorySample\x121\n" +
 	"\x06offset\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06offset\x12\x14\n" +
-	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\"\xb4\a\n" +
+	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\"\xc8\a\n" +
 	"\x06Result\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12\"\n" +
 	"\texit_code\x18\x02 \x01(\x03B\x05\xaa\x01\x02\b\x01R\bexitCode\x12\x16\n" +
@@ -2899,7 +2916,8 @@ const file_pyexec_v1_types_proto_rawDesc = "" +
 	"\blog_path\x18\x14 \x01(\tR\alogPath\x128\n" +
 	"\rfiles_changed\x18\x15 \x03(\v2\x13.pyexec.v1.ArtifactR\ffilesChanged\x12#\n" +
 	"\rfiles_omitted\x18\x16 \x01(\x03R\ffilesOmitted\x12.\n" +
-	"\x13peak_resident_bytes\x18\x17 \x01(\x03R\x11peakResidentBytes\"\x91\x04\n" +
+	"\x13peak_resident_bytes\x18\x17 \x01(\x03R\x11peakResidentBytes\x12\x12\n" +
+	"\x04hint\x18\x1a \x01(\tR\x04hint\"\x91\x04\n" +
 	"\tExecution\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12#\n" +

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Callable, List, Optional, Sequence, Union
 
 from .. import _http, _output
@@ -136,21 +137,32 @@ class Session:
         call = Call("list files", "GET", self._path("/files"), query, idempotent=True, silence=_http.SILENCE)
         return decode_list(File, self._requests.json(call), "files")
 
-    def upload(self, content: Bytes, path: Optional[PathLike] = None, *, progress: Progress = None) -> File:
+    def upload(self, content: Bytes, path: Optional[PathLike] = None, *, mode: Optional[int] = None, progress: Progress = None) -> File:
         """Make or replace a file, as a whole or not at all. Missing folders are made.
 
         content: the path of a local file, its bytes, or a binary file. It is streamed.
         path: the name in the work folder. Default: that of the local file.
+        mode: the permission bits, such as 0o755. Default: those of the local file, else 0o644.
         """
         check_order(content, path)
         if path is None:
             if not isinstance(content, (str, os.PathLike)):
                 raise invalid("path", 'must be given, because only a path has a name: upload(content, "data.csv")')
             path = os.path.basename(os.fspath(content))
+        if mode is None and isinstance(content, (str, os.PathLike)) and os.name == "posix":
+            with suppress(OSError):  # the upload tells what is wrong
+                mode = os.stat(content).st_mode & 0o777
+        query = {} if mode is None else {"mode": format(mode, "o")}
         body = Body("application/octet-stream", [source(content, "content")])
         with reporting(progress) as report:
-            call = Call("upload", "PUT", self._file(path), body=body, idempotent=True, progress=report)
+            call = Call("upload", "PUT", self._file(path), query, body=body, idempotent=True, progress=report)
             return decode(File, self._requests.json(call))
+
+    def make_folder(self, path: PathLike) -> File:
+        """Make a folder and those on its way, unless they are there."""
+        body = Body("application/octet-stream", [source(b"", "content")])
+        call = Call("make folder", "PUT", self._file(path), {"directory": "true"}, body=body, idempotent=True)
+        return decode(File, self._requests.json(call))
 
     def download(self, path: PathLike) -> bytes:
         """Return the content of a file."""
