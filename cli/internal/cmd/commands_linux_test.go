@@ -172,9 +172,13 @@ func cases(t *testing.T, bundle app.Bundle) {
 			}
 		}}
 		var errs lockedBuffer
-		status := Execute(ctx, []string{"run"}, IO{In: strings.NewReader("print up\nhang"), Out: out, Err: &errs}, bundle)
+		dir := filepath.Join(t.TempDir(), "out")
+		status := Execute(ctx, []string{"run", "--output", dir}, IO{In: strings.NewReader("on-int saved\nprint up\nhang"), Out: out, Err: &errs}, bundle)
 		if status != 130 {
 			t.Errorf("status %d: %s", status, errs.b.String())
+		}
+		if _, err := os.Stat(filepath.Join(dir, "saved")); err != nil {
+			t.Errorf("what the program wrote at Ctrl-C is lost: %v\n%s", err, errs.b.String())
 		}
 	})
 	t.Run("a reader that goes away", func(t *testing.T) {
@@ -401,7 +405,7 @@ func TestCommandsThatRunNothing(t *testing.T) {
 		{"serve --pprof-bind :6060", 125, "", `http.pprof_bind: must be a loopback address (got ":6060", in --pprof-bind)`},
 		{"serve --backend x", 125, "", "backend: must name an entry"},
 		{"plugin", 0, "check", ""},
-		{"plugin x", 125, "", "unknown plugin command"},
+		{"plugin x", 125, "", `unknown command "plugin x"`},
 		{"plugin backend-fake", 125, "", "started by its host"},
 		{"plugin check /no/such", 125, "", ""},
 		{"plugin check --section { x", 125, "", "--section: must be JSON"},

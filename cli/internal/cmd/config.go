@@ -21,7 +21,7 @@ func newConfig(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config check|show",
 		Short: "Check or show the configuration",
-		Args:  none,
+		Args:  group,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	check := &cobra.Command{

@@ -129,6 +129,9 @@ func (f *follower) report(r executor.Result) {
 		fmt.Fprintf(f.g.Err, "python-executor: the session's interpreter died%s (python-executor session restart starts it again)\n", by(r.Signal))
 	case executor.SessionStateKept:
 	}
+	if r.Hint != "" {
+		f.g.note("hint: %s", r.Hint)
+	}
 	if r.DisplaysDropped > 0 {
 		f.g.note("%d displays were dropped, because there were too many", r.DisplaysDropped)
 	}

@@ -62,7 +62,7 @@ func Execute(ctx context.Context, args []string, streams IO, bundle app.Bundle) 
 	streams.Out = out
 	g := newGlobal(streams, bundle)
 	root := g.root()
-	root.SetArgs(args)
+	root.SetArgs(withRun(root, args))
 	told := g.tellOfStop(ctx)
 	err := root.ExecuteContext(ctx)
 	told()

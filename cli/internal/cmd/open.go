@@ -27,7 +27,7 @@ type target struct {
 // openServer returns the server's Service. what is the name of the command, for an error.
 func (g *global) openServer(what string) (executor.Service, error) {
 	if g.server == "" {
-		return nil, fmt.Errorf("%s needs a server: set --server or PYEXEC_SERVER", what)
+		return nil, fmt.Errorf("%s needs a server: set --server or PYEXEC_SERVER (python-executor serve starts one)", what)
 	}
 	return remote.New(g.server, g.token, "python-executor/"+g.bundle.Version, func() {
 		if !g.quiet {
@@ -47,7 +47,16 @@ func (g *global) open(ctx context.Context, backend string, all bool, parallel in
 		}
 		return &target{Service: svc, ctx: ctx, close: func() error { return nil }}, nil
 	}
-	c, err := g.loadConfig()
+	from := g.layers()
+	if backend != "" { // as with serve, a type needs no section
+		f := pflag.NewFlagSet("", pflag.ContinueOnError)
+		f.String("backend", "", "")
+		if err := f.Set("backend", backend); err != nil {
+			return nil, err
+		}
+		from = g.layersWith(map[string]*pflag.Flag{"backend": f.Lookup("backend")})
+	}
+	c, err := settings.Load(from)
 	if err != nil {
 		return nil, err
 	}
@@ -94,8 +103,6 @@ func (g *global) layersWith(flags map[string]*pflag.Flag) settings.Options {
 	o.Flags = flags
 	return o
 }
-
-func (g *global) loadConfig() (config.Config, error) { return settings.Load(g.layers()) }
 
 // embeddedLog returns a log of errors only, so that stderr has the program's output. With --verbose it logs everything.
 func (g *global) embeddedLog() *slog.Logger {

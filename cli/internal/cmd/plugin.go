@@ -23,13 +23,8 @@ func newPlugin(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plugin check PATH | plugin proto DIR",
 		Short: "Try an external plugin, or write the protocol's files for one",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return fmt.Errorf("unknown plugin command %q", args[0])
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args:  group,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newPluginCheck(g), newPluginProto(g))
 	for _, name := range slices.Sorted(maps.Keys(g.bundle.Plugins)) {

@@ -21,8 +21,8 @@ type global struct {
 	server     string
 	token      string
 	config     string
-	timeout    float64
-	cpuSeconds float64
+	timeout    seconds
+	cpuSeconds seconds
 	memory     megabytes
 	disk       megabytes
 	cpu        int64
@@ -68,29 +68,32 @@ The first Ctrl-C or SIGTERM lets a command stop in order. A second one ends it i
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			g.logs = cmd.Name() == "serve" || cmd.Name() == "worker"
 			close(g.settled)
+			if err := g.checkScope(cmd); err != nil {
+				return err
+			}
 			return g.settle()
 		},
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-					return fmt.Errorf("unknown command %q: did you mean %s?", args[0], strings.Join(near, " or "))
-				}
-				return fmt.Errorf("unknown command %q (see python-executor --help)", args[0])
+				return unknownCommand(cmd, args[0])
 			}
 			return cmd.Help()
 		},
 	}
-	root.SuggestionsMinimumDistance = 2 // cobra sets this only for its own message
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.SetIn(g.In)
 	root.SetOut(g.Out)
 	root.SetErr(g.Err)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		if wrong, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
-			return fmt.Errorf("--%s: must be %s (got %q)", wrong.GetFlag().Name, wanted(wrong.GetFlag()), wrong.GetValue())
+			flag := wrong.GetFlag()
+			if own := flag.Value.Type(); own == "size" || own == "duration" || own == "number" {
+				return fmt.Errorf("--%s: %w (got %q)", flag.Name, wrong.Unwrap(), wrong.GetValue())
+			}
+			return fmt.Errorf("--%s: must be %s (got %q)", flag.Name, wanted(flag), wrong.GetValue())
 		}
-		return fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())
+		return flagError(cmd, err)
 	})
 	g.register(root.PersistentFlags())
 	root.AddCommand(
@@ -98,18 +101,18 @@ The first Ctrl-C or SIGTERM lets a command stop in order. A second one ends it i
 		newList(g), newBackends(g), newServe(g, nil), newWorker(g), newMCP(g), newDoctor(g), newConfig(g), newPlugin(g), newRunner(),
 		newCompletion(g), newSession(g),
 	)
+	root.SetHelpCommand(newHelp())
+	g.scopeHelp(root)
 	return root
 }
 
 // wanted returns the rule for the value of a flag, for an error.
 func wanted(flag *pflag.Flag) string {
 	switch {
-	case flag.Name == "memory" || flag.Name == "disk":
-		return "a number of MB, or a number with M or G"
+	case flag.Name == "cpu":
+		return "a whole number of shares, 1024 for one (--cpus takes 1.5)"
 	case flag.Value.Type() == "bool":
 		return "true or false"
-	case strings.HasPrefix(flag.Value.Type(), "float"):
-		return "a number of seconds" // every such flag is a time
 	case strings.HasPrefix(flag.Value.Type(), "int"):
 		return "a whole number"
 	default:
@@ -132,11 +135,12 @@ func (g *global) register(f *pflag.FlagSet) {
 	f.StringVar(&g.server, "server", "", "server base `URL` (env: PYEXEC_SERVER)")
 	f.StringVar(&g.token, "token", "", "bearer token for the server (env: PYEXEC_TOKEN, which other users cannot see)")
 	f.StringVar(&g.config, "config", "", "configuration `FILE` of the engine (env: PYEXEC_CONFIG)")
-	f.Float64Var(&g.timeout, "timeout", 0, "timeout of `N` seconds; 0 = the maximum")
-	f.Float64Var(&g.cpuSeconds, "cpu-seconds", 0, "limit of CPU time of `N` seconds, of all processes together")
-	f.Var(&g.memory, "memory", "memory limit of `N` MB, or with a unit: 128M, 2G")
-	f.Var(&g.disk, "disk", "disk limit of `N` MB, or with a unit: 128M, 2G")
-	f.Int64Var(&g.cpu, "cpu", 0, "`N` CPU shares (1024 = one share)")
+	f.Var(&g.timeout, "timeout", "timeout of `N` seconds, or with a unit: 90s, 15m, 1h30m; 0 = the maximum")
+	f.Var(&g.cpuSeconds, "cpu-seconds", "limit of CPU time of `N` seconds, or with a unit, of all processes together")
+	f.Var(&g.memory, "memory", "memory limit of `N` MB, or with a unit: 512M, 1.5G")
+	f.Var(&g.disk, "disk", "disk limit of `N` MB, or with a unit: 512M, 1.5G")
+	f.Int64Var(&g.cpu, "cpu", 0, "`N` CPU shares: the weight when programs compete (1024 = one share)")
+	f.Var(shares{&g.cpu}, "cpus", "`N` times 1024 CPU shares, such as 1.5")
 	f.BoolVar(&g.network, "network", false, "allow internet access")
 	f.StringVar(&g.image, "image", "", "custom Docker image `NAME`")
 	f.BoolVar(&g.async, "async", false, "submit and print the id instead of waiting")
@@ -155,20 +159,40 @@ func (g *global) settle() error {
 			*v.to = os.Getenv(v.variable)
 		}
 	}
+	if g.given("cpu") && g.given("cpus") {
+		return errors.New("--cpus: must not be given with --cpu")
+	}
+	from := func(flag, variable string) string {
+		if g.given(flag) {
+			return "--" + flag
+		}
+		return variable
+	}
 	if g.quiet && g.verbose {
 		return errors.New("--quiet: must not be given with --verbose")
 	}
 	if strings.ContainsFunc(g.token, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
-		return errors.New("--token: must not contain spaces or line ends")
+		return fmt.Errorf("%s: must not contain spaces or line ends", from("token", "PYEXEC_TOKEN"))
 	}
 	if g.server != "" {
 		u, err := url.Parse(g.server)
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			return fmt.Errorf("--server: must be an http or https URL (got %q)", g.server)
+			return fmt.Errorf("%s: must be an http or https URL%s (got %q)", from("server", "PYEXEC_SERVER"), withScheme(g.server), g.server)
 		}
-		g.server = strings.TrimRight(g.server, "/")
+		g.server = strings.TrimRight(strings.TrimSuffix(strings.TrimRight(g.server, "/"), "/api/v1"), "/")
 	}
 	return nil
+}
+
+// withScheme returns a question for an address without its scheme, "" for other texts.
+func withScheme(address string) string {
+	if strings.Contains(address, "://") {
+		return ""
+	}
+	if u, err := url.Parse("http://" + address); err != nil || u.Host == "" {
+		return ""
+	}
+	return ": did you mean http://" + address + "?"
 }
 
 // note writes a message that --quiet turns off.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -38,7 +39,8 @@ const inputHelp = `The program is exactly one of these, in this order of precede
   project.tar              an uncompressed tar
   ./folder/                a folder, without ignored files (.gitignore), .git, .hg, .svn, virtual environments and the
                            folder of --output
-  script.py                one file
+  script.py                one file; the suffix names its language (.py, .js, .cjs, .mjs, .sh, .bash), else its first line (#!)
+  -c CODE                  the code itself, Python unless --language says otherwise
   a pipe                   code on standard input; it is read only when nothing else is named (--stdin - gives it to the program)
 
 The entrypoint is --entrypoint, else main.py, else __main__.py, else the first .py file. If there are several .py files,
@@ -60,6 +62,7 @@ func newRun(g *global, runF func(context.Context, *runOptions) error) *cobra.Com
 		Short: "Execute synchronously (most common)",
 		Long:  "Execute a program, show its output while it runs, and end with its exit code.\n\n" + inputHelp,
 		Example: `  cat hello.py | python-executor run
+  python-executor run -c 'import sys; print(sys.argv)' -- a b
   python-executor run ./project/ --entrypoint train.py --timeout 7200 --memory 16384 --network
   python-executor run --file main.py --file requirements.txt --file data/config.yaml -- --epochs 3
   python-executor run answer.py --each cases.json --cpu-seconds 2 --memory 256`,
@@ -84,6 +87,7 @@ func newSubmit(g *global, runF func(context.Context, *runOptions) error) *cobra.
 }
 
 func withProgram(cmd *cobra.Command, o *runOptions, runF func(context.Context, *runOptions) error) *cobra.Command {
+	cmd.Annotations = map[string]string{runsPrograms: ""}
 	o.register(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		o.take(args, cmd.ArgsLenAtDash())
@@ -156,7 +160,11 @@ func (o *runOptions) prepare() (executor.Spec, error) {
 	}
 	o.submit = o.submit || o.g.async
 	if o.submit {
-		if _, err := o.g.openServer("submit"); err != nil {
+		what := "submit"
+		if o.g.async {
+			what = "--async"
+		}
+		if _, err := o.g.openServer(what); err != nil {
 			return spec, err
 		}
 		spec.Durable = true
@@ -191,7 +199,10 @@ func (o *runOptions) check() error {
 func (o *runOptions) request() input.Request {
 	r := input.Request{
 		Files: o.files, Args: o.args, Entrypoint: o.entrypoint, Command: o.command, IncludeAll: o.includeAll, Leave: o.output,
-		Warn: func(text string) { o.g.note("%s", text) },
+		Warn: func(text string) { o.g.note("%s", text) }, Language: executor.Language(o.language),
+	}
+	if o.flags.Changed("code") {
+		r.Code = &o.code
 	}
 	if o.g.In != nil && !o.g.InTerminal && o.stdin != "-" && o.each != "-" {
 		r.Stdin = o.g.In
@@ -237,12 +248,18 @@ func detached(r io.Reader) io.ReadCloser {
 
 // execute submits the program and, except for `submit`, follows it to its end.
 func (o *runOptions) execute(ctx context.Context, d *target, spec executor.Spec, in *input.Input, stdin *executor.Source) error {
-	spec.Entrypoint = in.Entrypoint
+	spec.Entrypoint, spec.Language = in.Entrypoint, in.Language
 	if in.Found.Guessed { // the warning names the file, so the program's stderr need not name it again
 		spec.Entrypoint = in.Found.Entrypoint
 	}
 	if o.requirements == "" {
 		spec.Requirements = in.Found.Requirements
+	}
+	if !o.submit && o.each == "" {
+		spec.InterruptOnCancel = true // Ctrl-C is what the program expects
+		if d.embedded && !o.flags.Changed("kill-grace") {
+			spec.Limits.KillGrace = ownGrace
+		}
 	}
 	if err := selectPython(d, &spec, in.Found.PythonVersion); err != nil {
 		return err
@@ -276,6 +293,9 @@ func (o *runOptions) execute(ctx context.Context, d *target, spec executor.Spec,
 	}
 	return err
 }
+
+// ownGrace is the time that a program of the engine inside this process has after Ctrl-C.
+const ownGrace = 5 * time.Second
 
 // isOurs reports whether err is a failure of the CLI and not the program's exit status.
 func isOurs(err error) bool {

@@ -30,12 +30,7 @@ PYEXEC_SERVER).`,
   python-executor session exec -i $id
   python-executor session cp data.csv $id:data/
   python-executor session rm $id`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return fmt.Errorf("unknown command %q (see %s --help)", args[0], cmd.CommandPath())
-			}
-			return nil
-		},
+		Args: group,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(
@@ -55,7 +50,7 @@ type sessionNewOptions struct {
 	python       string
 	env          []string
 	backend      string
-	idle, life   float64
+	idle, life   seconds
 	flags        *pflag.FlagSet
 }
 
@@ -72,15 +67,15 @@ whole session. --timeout is the default of its executions.`,
 	}
 	f := cmd.Flags()
 	o.flags = f
-	f.StringVar(&o.name, "name", "", "a `NAME` to show")
+	f.StringVar(&o.name, "name", "", "a `NAME` to show, and to use in place of its id")
 	f.StringVar(&o.description, "description", "", "`TEXT` about its purpose")
 	f.StringVar(&o.language, "language", "", "`LANGUAGE` of its interpreter: python (default), javascript or shell")
 	f.StringVar(&o.requirements, "requirements", "", "requirements `FILE`")
 	f.StringVar(&o.python, "python", "", "Python minor `VERSION`, such as 3.12")
 	f.StringArrayVar(&o.env, "env", nil, "set a variable of the interpreter, `K=V` (repeat it); K alone passes on this shell's value")
 	f.StringVar(&o.backend, "backend", "", "`NAME` of the backend")
-	f.Float64Var(&o.idle, "idle-timeout", 0, "close it after `N` seconds without use")
-	f.Float64Var(&o.life, "max-life", 0, "close it after `N` seconds")
+	f.Var(&o.idle, "idle-timeout", "close it after `N` seconds without use, or with a unit: 15m, 1h30m")
+	f.Var(&o.life, "max-life", "close it after `N` seconds, or with a unit: 8h, 2d")
 	return cmd
 }
 
@@ -88,10 +83,8 @@ whole session. --timeout is the default of its executions.`,
 func (o *sessionNewOptions) session() (executor.Session, error) {
 	s := executor.Session{Name: o.name, Description: o.description, Language: executor.Language(o.language)}
 	s.Spec = executor.Spec{Language: s.Language, PythonVersion: o.python, Image: o.g.image, Backend: o.backend, Network: o.g.networkMode()}
-	switch s.Language {
-	case executor.LanguageDefault, executor.LanguagePython, executor.LanguageJavaScript, executor.LanguageShell:
-	default:
-		return s, fmt.Errorf("--language: must be python, javascript or shell (got %q)", o.language)
+	if err := checkLanguage(o.language); err != nil {
+		return s, err
 	}
 	if err := errors.Join(notEmpty(o.flags, "language", "requirements", "backend"), notEmpty(o.g.flags, "image")); err != nil {
 		return s, err
@@ -101,7 +94,7 @@ func (o *sessionNewOptions) session() (executor.Session, error) {
 	}
 	for _, d := range []struct {
 		flag string
-		n    float64
+		n    seconds
 		to   *time.Duration
 	}{{"idle-timeout", o.idle, &s.IdleTimeout}, {"max-life", o.life, &s.MaxLife}} {
 		if !o.flags.Changed(d.flag) {
@@ -110,7 +103,7 @@ func (o *sessionNewOptions) session() (executor.Session, error) {
 		if !(d.n > 0 && d.n < 1<<32) { // NaN too
 			return s, fmt.Errorf("--%s: must be > 0 seconds (got %v)", d.flag, d.n)
 		}
-		*d.to = max(1, time.Duration(d.n*float64(time.Second)))
+		*d.to = max(1, time.Duration(float64(d.n)*float64(time.Second)))
 	}
 	var err error
 	if s.Spec.Limits, err = o.g.limits(); err != nil {

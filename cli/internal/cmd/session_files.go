@@ -9,7 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
+	"runtime"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -62,18 +62,21 @@ type sessionCopyOptions struct {
 
 // place is the source or the destination of a copy: a local path, or a path in a session.
 type place struct {
-	// session is the id of the session; empty for a local path.
+	// session is the id or the name of the session; empty for a local path.
 	session string
 	path    string
 }
 
-var remotePlace = regexp.MustCompile(`^(ctx-[0-9A-Za-z-]+):(.*)$`)
-
+// placeOf reads ID:PATH and NAME:PATH. A text with a slash before the colon, a letter of a drive and an existing file are local paths.
 func placeOf(arg string) place {
-	if m := remotePlace.FindStringSubmatch(arg); m != nil {
-		return place{m[1], m[2]}
+	session, inside, ok := strings.Cut(arg, ":")
+	if !ok || session == "" || runtime.GOOS == "windows" && len(session) == 1 || strings.ContainsAny(session, `/\`) {
+		return place{path: arg}
 	}
-	return place{path: arg}
+	if _, err := os.Lstat(arg); err == nil && !strings.HasPrefix(session, "ctx-") {
+		return place{path: arg}
+	}
+	return place{session, inside}
 }
 
 func newSessionCopy(g *global) *cobra.Command {
@@ -81,16 +84,24 @@ func newSessionCopy(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cp SOURCE DESTINATION",
 		Short: "Copy files into or out of a session",
-		Long: `Copy a file, or with -r a folder, into or out of a session. One argument is ID:PATH, the other a local path, or - for standard
-input or output. If the destination is a folder or ends with a slash, the source keeps its name there. An existing file is
+		Long: `Copy a file, or with -r a folder, into or out of a session. One argument is ID:PATH or NAME:PATH, the other a local path, or
+- for standard input or output. If the destination is a folder or ends with a slash, the source keeps its name there. Files keep
+their permission bits, and empty folders are copied. An existing file is
 replaced completely or not at all.`,
 		Example: "  python-executor session cp data.csv ctx-…:data/\n  python-executor session cp ctx-…:plot.png .\n  tar c src | python-executor session cp - ctx-…:src.tar",
-		Args:    exactly(2, "a source and a destination, one of them ID:PATH"),
+		Args:    exactly(2, "a source and a destination, one of them ID:PATH of a session"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.source, o.destination = placeOf(args[0]), placeOf(args[1])
+			for _, arg := range args {
+				if strings.Contains(arg, "://") {
+					return fmt.Errorf("%s: must be a local path or ID:PATH, because cp fetches no URL: curl -fsSL URL | python-executor session cp - ID:PATH", arg)
+				}
+			}
 			switch {
-			case (o.source.session == "") == (o.destination.session == ""):
-				return errors.New("one of source and destination must be ID:PATH, the other a local path")
+			case o.source.session != "" && o.destination.session != "":
+				return fmt.Errorf("%s and %s are both in a session: one must be a local path (a local name with a colon begins with ./)", args[0], args[1])
+			case o.source.session == "" && o.destination.session == "":
+				return fmt.Errorf("%s and %s are both local paths: one must be ID:PATH or NAME:PATH of a session", args[0], args[1])
 			case o.source.path == "" || o.destination.session == "" && o.destination.path == "":
 				return errors.New("a path must not be empty")
 			case o.recursive && (o.source.path == "-" && o.source.session == "" || o.destination.path == "-" && o.destination.session == ""):
@@ -128,7 +139,7 @@ func (o *sessionCopyOptions) upload(ctx context.Context, svc executor.Service, n
 		if target == "" || strings.HasSuffix(target, "/") {
 			return errors.New("the destination must have a file name, because standard input has none")
 		}
-		f, err := svc.WriteFile(ctx, id, path.Clean(target), -1, o.g.In)
+		f, err := svc.WriteFile(ctx, id, executor.File{Path: path.Clean(target), SizeBytes: -1}, o.g.In)
 		note(f)
 		return err
 	}
@@ -151,12 +162,15 @@ func (o *sessionCopyOptions) upload(ctx context.Context, svc executor.Service, n
 		return fmt.Errorf("the source must be a file, unless -r is given (%s is a folder)", o.source.path)
 	}
 	return filepath.WalkDir(o.source.path, func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
+		if err != nil {
 			return err
 		}
 		relative, err := filepath.Rel(o.source.path, name)
 		if err != nil {
 			return err
+		}
+		if entry.IsDir() {
+			return o.uploadFolder(ctx, svc, name, path.Join(target, filepath.ToSlash(relative)), note)
 		}
 		if !entry.Type().IsRegular() {
 			o.g.note("%s is left out: not a regular file", name)
@@ -166,17 +180,34 @@ func (o *sessionCopyOptions) upload(ctx context.Context, svc executor.Service, n
 	})
 }
 
+// uploadFolder makes a folder that would be missing without files in it.
+func (o *sessionCopyOptions) uploadFolder(ctx context.Context, svc executor.Service, name, target string, note func(executor.File)) error {
+	entries, err := os.ReadDir(name)
+	if err != nil || len(entries) > 0 || target == "." {
+		return err
+	}
+	made, err := svc.WriteFile(ctx, o.destination.session, executor.File{Path: target, Directory: true}, nil)
+	if err != nil {
+		return naming(name, err)
+	}
+	note(made)
+	return nil
+}
+
 func (o *sessionCopyOptions) uploadFile(ctx context.Context, svc executor.Service, name, target string, note func(executor.File)) error {
 	f, err := os.Open(name)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	size := int64(-1)
+	to := executor.File{Path: target, SizeBytes: -1}
 	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
-		size = info.Size()
+		to.SizeBytes = info.Size()
+		if runtime.GOOS != "windows" { // which has no permission bits
+			to.Mode = uint32(info.Mode().Perm())
+		}
 	}
-	written, err := svc.WriteFile(ctx, o.destination.session, target, size, f)
+	written, err := svc.WriteFile(ctx, o.destination.session, to, f)
 	if err != nil {
 		return naming(name, err)
 	}
@@ -212,9 +243,6 @@ func (o *sessionCopyOptions) download(ctx context.Context, svc executor.Service,
 		return err
 	}
 	for _, f := range list {
-		if f.Directory {
-			continue
-		}
 		relative := f.Path
 		if source != "." {
 			var inside bool
@@ -222,11 +250,35 @@ func (o *sessionCopyOptions) download(ctx context.Context, svc executor.Service,
 				return fmt.Errorf("the server must list only files below %[2]q (got %[1]q)", f.Path, source)
 			}
 		}
-		if err := o.downloadFile(ctx, svc, f.Path, target, filepath.FromSlash(relative), note); err != nil {
+		if f.Directory {
+			err = makeFolder(target, filepath.FromSlash(relative))
+		} else {
+			err = o.downloadFile(ctx, svc, f.Path, target, filepath.FromSlash(relative), note)
+		}
+		if err != nil {
 			return err
 		}
 	}
+	if len(list) == 0 {
+		return os.MkdirAll(target, 0o777) //nolint:gosec // the user's folder, by the user's umask
+	}
 	return nil
+}
+
+// makeFolder makes the folder name below dir. It makes nothing outside dir, even if dir contains a link.
+func makeFolder(dir, name string) error {
+	if !filepath.IsLocal(name) {
+		return fmt.Errorf("the name must be a path inside the folder (got %q)", name)
+	}
+	if err := os.MkdirAll(dir, 0o777); err != nil { //nolint:gosec // the user's folder, by the user's umask
+		return err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }() // a folder: nothing is buffered
+	return root.MkdirAll(name, 0o777)
 }
 
 // downloadFile makes or replaces the file name below dir. A program chose the name, so downloadFile writes nothing outside dir,

@@ -408,7 +408,7 @@ func (failingReader) Read([]byte) (int, error) { return 0, errors.New("connectio
 func TestSessionCommandsThatAreRefused(t *testing.T) {
 	bundle := withFake(t)
 	for args, want := range map[string]string{
-		"session nonsense":                                   `unknown command "nonsense"`,
+		"session nonsense":                                   `unknown command "session nonsense"`,
 		"session ls":                                         "session ls needs a server",
 		"session new":                                        "session new needs a server",
 		"session new --language cobol":                       "--language: must be",
@@ -429,13 +429,13 @@ func TestSessionCommandsThatAreRefused(t *testing.T) {
 		"session exec -i ctx-1 -- ls":                        "-i: must not be given with a command",
 		"session exec -i ctx-1 --json":                       "must not be given with --stdin or --json",
 		"session rm":                                         "needs the id of a session",
-		"session cp a b":                                     "must be ID:PATH",
+		"session cp a b":                                     "one must be ID:PATH",
 		"session cp ctx-1:a":                                 "needs a source and a destination",
 		"session install ctx-1":                              "requirements",
 		"session files":                                      "needs the id of a session",
 		"session vars":                                       "needs the id of a session",
 		"session restart --server http://127.0.0.1:1 ctx-1":  "unavailable",
-		"session run --server http://127.0.0.1:1 x --disk 5": "no code",
+		"session run --server http://127.0.0.1:1 x --disk 5": "whole session",
 	} {
 		o := execute(t, t.Context(), bundle, "", strings.Fields(args)...)
 		if o.status != 125 || o.stdout != "" || !strings.Contains(o.stderr, want) {

@@ -146,11 +146,6 @@ const maxCode = 31 << 20
 // spec makes the Spec of the flags and of the code.
 func (o *sessionRunOptions) spec() (executor.Spec, error) {
 	s := executor.Spec{Session: o.id, Code: o.code, Command: o.command}
-	for _, flag := range []string{"memory", "disk", "cpu", "network", "image"} {
-		if o.g.given(flag) {
-			return s, fmt.Errorf("--%s: must be given to session new, because it applies to the whole session", flag)
-		}
-	}
 	limits, err := o.g.limits()
 	if err != nil {
 		return s, err

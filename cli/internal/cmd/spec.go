@@ -18,6 +18,8 @@ import (
 // program holds the flags that say what to run; run and submit share them.
 type program struct {
 	files        []string
+	code         string
+	language     string
 	entrypoint   string
 	requirements string
 	python       string
@@ -28,6 +30,7 @@ type program struct {
 	includeAll   bool
 	backend      string
 	command      bool
+	grace        seconds
 	flags        *pflag.FlagSet
 	// args are the arguments before "--", rest those after it.
 	args, rest []string
@@ -36,6 +39,8 @@ type program struct {
 func (p *program) register(f *pflag.FlagSet) {
 	p.flags = f
 	f.StringArrayVar(&p.files, "file", nil, "a `PATH` to send (repeat it); a relative path is kept")
+	f.StringVarP(&p.code, "code", "c", "", "the `CODE` to run")
+	f.StringVar(&p.language, "language", "", "`LANGUAGE` of the program: python, javascript or shell (default: by the suffix of its file)")
 	f.StringVar(&p.entrypoint, "entrypoint", "", "`FILE` to run (default: main.py, __main__.py, the first .py)")
 	f.StringVar(&p.requirements, "requirements", "", "requirements `FILE`; wins over PEP 723 and requirements.txt of the input")
 	f.StringVar(&p.python, "python", "", "Python minor `VERSION`, such as 3.12")
@@ -45,6 +50,7 @@ func (p *program) register(f *pflag.FlagSet) {
 	f.StringArrayVar(&p.artifacts, "artifact", nil, "`GLOB` of files to keep, with ** (repeat it)")
 	f.BoolVar(&p.includeAll, "include-all", false, "send ignored files, version control and virtual environments too")
 	f.StringVar(&p.backend, "backend", "", "`NAME` of the backend")
+	f.Var(&p.grace, "kill-grace", "`N` seconds, or 10s, that the program has to end after Ctrl-C or its timeout, before it is killed")
 	f.BoolVar(&p.command, "command", false, "the arguments after -- are the command; the input has only its files")
 }
 
@@ -76,6 +82,9 @@ func (p *program) spec(g *global) (executor.Spec, error) {
 	} else {
 		s.Args = p.rest
 	}
+	if err := checkLanguage(p.language); err != nil {
+		return s, err
+	}
 	if err := checkPython(p.flags, p.python); err != nil {
 		return s, err
 	}
@@ -86,8 +95,22 @@ func (p *program) spec(g *global) (executor.Spec, error) {
 	if s.Limits, err = g.limits(); err != nil {
 		return s, err
 	}
+	if p.flags.Changed("kill-grace") {
+		if !(p.grace > 0 && p.grace < 1<<32) { // NaN too
+			return s, fmt.Errorf("--kill-grace: must be > 0 seconds (got %v)", p.grace)
+		}
+		s.Limits.KillGrace = max(1, time.Duration(float64(p.grace)*float64(time.Second)))
+	}
 	s.Env, err = g.environment(p.env)
 	return s, err
+}
+
+func checkLanguage(language string) error {
+	switch executor.Language(language) {
+	case executor.LanguageDefault, executor.LanguagePython, executor.LanguageJavaScript, executor.LanguageShell:
+		return nil
+	}
+	return fmt.Errorf("--language: must be python, javascript or shell (got %q)", language)
 }
 
 func checkPython(f *pflag.FlagSet, version string) error {
@@ -127,23 +150,24 @@ func requirementsText(file string) (string, error) {
 func (g *global) limits() (executor.Limits, error) {
 	var l executor.Limits
 	if g.given("timeout") {
+		n := float64(g.timeout)
 		const limit = float64(math.MaxInt64 / int64(time.Second)) // beyond it is the longest time: the engine names its maximum
 		switch {
-		case g.timeout == 0:
+		case n == 0:
 			l.Timeout = executor.TimeoutMaximum
-		case g.timeout > 0 && g.timeout < limit:
-			l.Timeout = max(1, time.Duration(g.timeout*float64(time.Second)))
-		case g.timeout >= limit:
+		case n > 0 && n < limit:
+			l.Timeout = max(1, time.Duration(n*float64(time.Second)))
+		case n >= limit:
 			l.Timeout = math.MaxInt64
 		default:
-			return l, fmt.Errorf("--timeout: must be >= 0 seconds (got %v)", g.timeout)
+			return l, fmt.Errorf("--timeout: must be >= 0 seconds (got %v)", n)
 		}
 	}
 	if g.given("cpu-seconds") {
 		if !(g.cpuSeconds > 0) { // NaN is wrong, too
 			return l, fmt.Errorf("--cpu-seconds: must be > 0 seconds (got %v)", g.cpuSeconds)
 		}
-		l.CPUTime = time.Duration(max(1, min(g.cpuSeconds*float64(time.Second), math.MaxInt64/2))) // likewise
+		l.CPUTime = time.Duration(max(1, min(float64(g.cpuSeconds)*float64(time.Second), math.MaxInt64/2))) // likewise
 	}
 	for _, limit := range []struct {
 		flag  string
@@ -151,7 +175,7 @@ func (g *global) limits() (executor.Limits, error) {
 		shift uint
 		to    *int64
 	}{{"memory", int64(g.memory), 20, &l.MemoryBytes}, {"disk", int64(g.disk), 20, &l.DiskBytes}, {"cpu", g.cpu, 0, &l.CPUShares}} {
-		if !g.given(limit.flag) {
+		if !g.given(limit.flag) && (limit.flag != "cpu" || !g.given("cpus")) {
 			continue
 		}
 		if limit.value <= 0 {

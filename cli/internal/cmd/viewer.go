@@ -71,6 +71,9 @@ func (v *viewer) view(d *target, id string, p *progress) error {
 	if !release() {
 		cancel(context.Cause(d.ctx))
 		<-stopped
+		if err == nil && v.kill {
+			v.keep(d, id)
+		}
 		return context.Cause(d.ctx)
 	}
 	if err != nil {
@@ -98,7 +101,24 @@ func (v *viewer) view(d *target, id string, p *progress) error {
 	return exit.With(exit.OfResult(result), nil)
 }
 
-// leave handles Ctrl-C: it kills the execution if v.kill is set, else it only stops following.
+// keep saves what an execution has written that Ctrl-C has ended.
+func (v *viewer) keep(d *target, id string) {
+	if v.output == "" {
+		return
+	}
+	bounded, done := stop.Within(d.ctx, killTimeout, errKill)
+	defer done()
+	late := *d
+	late.ctx = bounded
+	saved, err := saveArtifacts(&late, id, v.output, v.hidden)
+	if err != nil {
+		fmt.Fprintf(v.g.Err, "python-executor: save artifacts in %s: %s\n", v.output, clean(err.Error()))
+		return
+	}
+	v.g.note("%s", saidOf(saved, v.output, v.named))
+}
+
+// leave handles Ctrl-C: it stops the execution if v.kill is set (the program gets SIGINT first, and time for it), else it only stops following.
 func (v *viewer) leave(d *target, id string, work context.Context, cancel context.CancelCauseFunc) {
 	if !v.kill {
 		cancel(context.Cause(d.ctx))

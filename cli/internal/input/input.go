@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/detect"
@@ -31,12 +33,17 @@ const (
 	MethodFolder Method = "folder"
 	MethodFile   Method = "file"
 	MethodPipe   Method = "pipe"
+	MethodCode   Method = "code"
 )
 
 // Request has the flags and arguments about the input.
 type Request struct {
 	// Files are the values of --file.
 	Files []string
+	// Code is the value of -c; nil: it is not given.
+	Code *string
+	// Language is that of the code, and of a file whose name does not say it.
+	Language executor.Language
 	// Args are the arguments before "--".
 	Args []string
 	// Stdin is read as code if nothing else is named; nil: it must not be read (it is a terminal, or the program's input).
@@ -61,6 +68,8 @@ type Input struct {
 	Workspace *executor.Source
 	// Entrypoint is the one that the user has set, or the name of a single file that would not be detected; else empty.
 	Entrypoint string
+	// Language is set if the name of the entrypoint does not say it, but the user or the first line of the file does.
+	Language executor.Language
 	// Found is what was detected in the files.
 	Found detect.Found
 }
@@ -74,7 +83,7 @@ func Open(ctx context.Context, r Request) (*Input, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := &Input{Method: method, Entrypoint: r.Entrypoint}
+	in := &Input{Method: method, Entrypoint: r.Entrypoint, Language: r.Language}
 	switch method {
 	case MethodNone:
 		return in, nil
@@ -101,6 +110,12 @@ func (r Request) Check() error {
 // choose selects the Method. It reads nothing except the kind of the argument's file.
 func choose(r Request) (Method, error) {
 	switch {
+	case r.Code != nil && (len(r.Args) > 0 || len(r.Files) > 0 || r.Command || r.Entrypoint != ""):
+		return MethodNone, errors.New("-c: must not be given with another input, --entrypoint or --command (the program's own arguments go after --)")
+	case r.Code != nil && strings.TrimSpace(*r.Code) == "":
+		return MethodNone, errors.New("-c: must not be empty")
+	case r.Code != nil:
+		return MethodCode, nil
 	case len(r.Args) > 1:
 		return MethodNone, fmt.Errorf("two inputs: %s and %s: name one (the program's own arguments go after --)", r.Args[0], r.Args[1])
 	case len(r.Args) > 0 && len(r.Files) > 0:
@@ -114,7 +129,7 @@ func choose(r Request) (Method, error) {
 	case r.Command && len(r.Args) == 0:
 		return MethodNone, nil
 	default:
-		return MethodNone, errors.New("no input: name a folder, a .tar or a file, use --file, or pipe code in")
+		return MethodNone, errors.New("no input: name a folder, a .tar or a file, use -c CODE or --file, or pipe code in")
 	}
 }
 
@@ -123,6 +138,9 @@ func chooseArgument(name string) (Method, error) {
 		return MethodNone, errors.New("the input's name must not be empty")
 	}
 	info, err := os.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENAMETOOLONG) {
+		return MethodNone, fmt.Errorf("%s: %s", clipped(name), absent(name))
+	}
 	if err != nil {
 		return MethodNone, err
 	}
@@ -182,8 +200,10 @@ func (in *Input) build(ctx context.Context, r Request) error {
 		}
 	case MethodFile:
 		a, err = in.file(ctx, r.Args[0])
+	case MethodCode:
+		a, err = in.text([]byte(*r.Code))
 	default:
-		a, err = pipe(ctx, r.Stdin)
+		a, err = in.pipe(ctx, r.Stdin)
 	}
 	if err != nil {
 		return err
@@ -209,7 +229,28 @@ func (in *Input) file(ctx context.Context, name string) (*pack.Archive, error) {
 	if in.Entrypoint == "" && !strings.HasSuffix(base, ".py") {
 		in.Entrypoint = base
 	}
+	if head, err := headOf(name); err == nil && in.Language == executor.LanguageDefault && filepath.Ext(base) == "" {
+		in.Language = languageOfLine(head)
+	}
 	return pack.File(ctx, name)
+}
+
+// languageOfLine returns the language that the first line of a file names (#!/bin/sh), LanguageDefault if it names none.
+func languageOfLine(head []byte) executor.Language {
+	line, _, _ := bytes.Cut(head, []byte("\n"))
+	words := strings.Fields(string(line))
+	if len(words) == 0 || !strings.HasPrefix(words[0], "#!") {
+		return executor.LanguageDefault
+	}
+	for _, word := range words {
+		switch path.Base(strings.TrimPrefix(word, "#!")) {
+		case "sh", "bash", "dash":
+			return executor.LanguageShell
+		case "node", "nodejs":
+			return executor.LanguageJavaScript
+		}
+	}
+	return executor.LanguageDefault
 }
 
 func headOf(name string) ([]byte, error) {
@@ -221,7 +262,7 @@ func headOf(name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, detect.HeadBytes))
 }
 
-func pipe(ctx context.Context, stdin io.Reader) (*pack.Archive, error) {
+func (in *Input) pipe(ctx context.Context, stdin io.Reader) (*pack.Archive, error) {
 	code, err := readAll(ctx, stdin)
 	switch {
 	case ctx.Err() != nil:
@@ -235,7 +276,22 @@ func pipe(ctx context.Context, stdin io.Reader) (*pack.Archive, error) {
 	case detect.IsTar(code):
 		return nil, errors.New("standard input is a tar, not code: name it as an argument")
 	}
-	return pack.Text("main.py", code)
+	return in.text(code)
+}
+
+// text makes a program of code.
+func (in *Input) text(code []byte) (*pack.Archive, error) {
+	name := "main.py"
+	switch in.Language {
+	case executor.LanguageJavaScript:
+		name = "main.js"
+	case executor.LanguageShell:
+		name = "main.sh"
+	}
+	if in.Entrypoint == "" && name != "main.py" {
+		in.Entrypoint = name
+	}
+	return pack.Text(name, code)
 }
 
 // readAll reads r until its end or ctx's end. A read of a pipe cannot be cancelled, so the goroutine ends with the pipe, or with
@@ -289,7 +345,7 @@ func (in *Input) look(r Request) error {
 		return fmt.Errorf("%s: %w", r.what(), err)
 	}
 	if in.Found.Entrypoint == "" && !r.Command {
-		return fmt.Errorf("no .py file in %s: use --entrypoint", r.what())
+		return fmt.Errorf("no .py file in %s: --entrypoint names the file that runs%s", r.what(), programsOf(names))
 	}
 	if in.Found.Guessed && !r.Command {
 		r.Warn(fmt.Sprintf("%s runs: the first of several .py files in %s, none called main.py (--entrypoint names another)", in.Found.Entrypoint, r.what()))
@@ -321,6 +377,8 @@ func (in *Input) names() (map[string]struct{}, error) {
 // what returns the name of the input for messages.
 func (r Request) what() string {
 	switch {
+	case r.Code != nil:
+		return "-c"
 	case len(r.Files) > 0:
 		return "the given files"
 	case len(r.Args) > 0 && r.Args[0] != "-":

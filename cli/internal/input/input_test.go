@@ -185,7 +185,7 @@ func TestWhatIsRefused(t *testing.T) {
 		{"a zip", input.Request{Args: []string{"zipped"}}, "zipped is compressed"},
 		{"no tar", input.Request{Args: []string{"broken.tar"}}, "broken.tar: not a tar"},
 		{"half a tar", input.Request{Args: []string{"short.tar"}}, "short.tar"},
-		{"a tar without Python", input.Request{Args: []string{"nothing.tar"}}, "no .py file in nothing.tar: use --entrypoint"},
+		{"a tar without Python", input.Request{Args: []string{"nothing.tar"}}, "no .py file in nothing.tar: --entrypoint names the file that runs"},
 		{"a folder without Python", input.Request{Args: []string{"none"}}, "no .py file in none"},
 		{"an empty folder", input.Request{Args: []string{"void"}}, "void: no files in it"},
 		{"an entrypoint that is not there", input.Request{Args: []string{"sub"}, Entrypoint: "x.py"}, "--entrypoint x.py: no such file in sub"},

@@ -68,11 +68,12 @@ func (s *Service) ReadFile(ctx context.Context, id, path string) (executor.File,
 }
 
 // WriteFile implements executor.SessionFiles.
-func (s *Service) WriteFile(ctx context.Context, id, path string, size int64, r io.Reader) (executor.File, error) {
-	if _, seeks := r.(io.Seeker); size >= 0 && !seeks {
+func (s *Service) WriteFile(ctx context.Context, id string, file executor.File, r io.Reader) (executor.File, error) {
+	size := file.SizeBytes
+	if _, seeks := r.(io.Seeker); size >= 0 && !seeks && !file.Directory {
 		r = sized{io.LimitReader(r, size), size}
 	}
-	f, err := s.client.UploadFile(ctx, id, path, r)
+	f, err := s.client.WriteFile(ctx, id, pyexec.File(file), r)
 	return one(f, err, toFile)
 }
 

@@ -117,7 +117,7 @@ func TestAFileIsSentWithItsLength(t *testing.T) {
 		{"a stream of unknown size", -1, io.MultiReader(strings.NewReader("abcdef")), "abcdef", -1},
 		{"what can go back", 6, strings.NewReader("abcdef"), "abcdef", 6},
 	} {
-		if _, err := s.WriteFile(t.Context(), "ctx-1", "f", c.size, c.r); err != nil {
+		if _, err := s.WriteFile(t.Context(), "ctx-1", executor.File{Path: "f", SizeBytes: c.size}, c.r); err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		}
 		if last.body != c.body || last.length != c.length {

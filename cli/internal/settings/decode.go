@@ -48,7 +48,7 @@ func (l *loader) mismatches(at string, err error) {
 	switch e := err.(type) { //nolint:errorlint // the tree is walked
 	case nil:
 	case *mismatch:
-		l.problems.Add(at, "must be %s (got %s, in %s)", e.want, shown(e.got), l.origin(at))
+		l.problems.Add(at, "must be %s%s (got %s, in %s)", e.want, unit(at, e.want), shown(e.got), l.origin(at))
 	case *mapstructure.DecodeError:
 		l.mismatches(e.Name(), e.Unwrap())
 	case interface{ Unwrap() []error }:
@@ -151,6 +151,19 @@ func describe(t reflect.Type) string {
 	default:
 		return "a whole number"
 	}
+}
+
+// unit returns the unit of a number as the name of its key says it, for an error.
+func unit(key, want string) string {
+	if !strings.HasSuffix(want, "number") {
+		return ""
+	}
+	for suffix, unit := range map[string]string{"_mb": " of MB", "_bytes": " of bytes", "_seconds": " of seconds"} {
+		if strings.HasSuffix(key, suffix) {
+			return unit
+		}
+	}
+	return ""
 }
 
 func shown(value any) string {

@@ -209,7 +209,7 @@ func TestTheSpecificationsVariablesAreAliases(t *testing.T) {
 		t.Errorf("ours does not win: %q, %v", c.MCP.HTTP.Bind, err)
 	}
 	t.Setenv("MCP_EXEC_MAX_OUTPUT_BYTES", "many")
-	if _, err = settings.Load(settings.Options{}); err == nil || !strings.Contains(err.Error(), `mcp.shell.max_output_bytes: must be a whole number (got "many", in MCP_EXEC_MAX_OUTPUT_BYTES)`) {
+	if _, err = settings.Load(settings.Options{}); err == nil || !strings.Contains(err.Error(), `mcp.shell.max_output_bytes: must be a whole number of bytes (got "many", in MCP_EXEC_MAX_OUTPUT_BYTES)`) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -341,7 +341,7 @@ func TestEveryProblemIsNamed(t *testing.T) {
 		{"a key in capitals", "HTTP: {}", []string{"HTTP: unknown key"}},
 		{"a key twice", "backend: a\nbackend: b", []string{"backend: duplicate key"}},
 		{"a text for a number", "engine: {max_queued: many}", []string{`engine.max_queued: must be a whole number (got "many", in `}},
-		{"a fraction for a whole number", "limits: {max: {memory_mb: 1.5}}", []string{`limits.max.memory_mb: must be a whole number (got "1.5"`}},
+		{"a fraction for a whole number", "limits: {max: {memory_mb: 1.5}}", []string{`limits.max.memory_mb: must be a whole number of MB (got "1.5"`}},
 		{"a number for a text", "data_dir: 5", []string{`data_dir: must be text (got "5"`}},
 		{"a quoted truth", "http: {allow_unauthenticated: 'true'}", []string{"http.allow_unauthenticated: must be true or false"}},
 		{"a list for a section", "http: []", []string{"http: must be a section (got a list"}},

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -44,7 +45,33 @@ func (l *loader) instead(path string) string {
 	if meant != "" {
 		return question(meant)
 	}
-	return question(nearest(path, known))
+	if near := nearest(path, known); near != "" {
+		return question(near)
+	}
+	return l.knownIn(at)
+}
+
+// knownIn returns the keys of a section, for an error.
+func (l *loader) knownIn(section string) string {
+	var names []string
+	for _, k := range l.keys {
+		rest, ok := k.path, section == ""
+		if !ok {
+			rest, ok = strings.CutPrefix(k.path, section+".")
+		}
+		name, _, _ := strings.Cut(rest, ".")
+		if ok && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	if section == "" {
+		names = append(names, "backends")
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	slices.Sort(names)
+	return "; known are " + strings.Join(names, ", ")
 }
 
 // nearest returns the known name that is most similar to name; empty if none is similar.

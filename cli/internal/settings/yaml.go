@@ -18,6 +18,8 @@ func readYAML(raw []byte, problems *executor.Problems) (map[string]any, error) {
 	switch err := decoder.Decode(&doc); {
 	case errors.Is(err, io.EOF):
 		return nil, nil
+	case err != nil && bytes.Contains(raw, []byte("\t")):
+		return nil, fmt.Errorf("%w (YAML is indented by spaces, not by tabs)", err)
 	case err != nil:
 		return nil, err
 	}
