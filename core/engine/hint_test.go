@@ -91,4 +91,3 @@ func TestAHintIsAPartOfTheResult(t *testing.T) {
 		}
 	})
 }
-
