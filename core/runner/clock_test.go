@@ -26,7 +26,7 @@ func TestLimitsComeByTheClock(t *testing.T) {
 		r := startRunner(t, testConfig(t))
 		run := func(t *testing.T, s Start) (executor.Result, *record) { return r.run(t, s, RunInput{}) }
 		res, limit := byTheClock(t, run, shell("trap '' TERM; echo up; while :; do sleep 1; done"))
-		if describe(res) != "timed_out SIGKILL" || res.Wall < 3*limit {
+		if describe(res) != "timed_out SIGKILL run/exhausted" || res.Wall < 3*limit {
 			t.Errorf("%s after %s with a timeout of %s and twice as much grace", describe(res), res.Wall, limit)
 		}
 	})

@@ -115,7 +115,7 @@ except OSError as e: print(e.errno)
 	})
 	t.Run("time", func(t *testing.T) {
 		loop := python("import signal\nsignal.signal(15, lambda *a: None)\nprint('up', flush=True)\nwhile True: pass")
-		if got := startWaiting(t).how(t, loop, said{"up", agent.LimitTimeout}, said{"up", agent.LimitGrace}); got != "fork timed_out SIGKILL up" {
+		if got := startWaiting(t).how(t, loop, said{"up", agent.LimitTimeout}, said{"up", agent.LimitGrace}); got != "fork timed_out SIGKILL run/exhausted up" {
 			t.Error(got)
 		}
 	})

@@ -163,7 +163,7 @@ func TestAForkHasTheLimitsOfItsExecution(t *testing.T) {
 	r.warm(t, forked(""))
 	loop := forked("import signal\nsignal.signal(15, lambda *a: None)\nprint('up', flush=True)\nwhile True: pass")
 	got := r.asFork(t, loop, said{"up", agent.LimitTimeout}, said{"up", agent.LimitGrace})
-	if got != "fork timed_out SIGKILL up" {
+	if got != "fork timed_out SIGKILL run/exhausted up" {
 		t.Errorf("%s", got)
 	}
 	r.wants(t, forked("print(2)"), "fork succeeded exit 0 2")

@@ -73,7 +73,7 @@ func TestNobodySurvives(t *testing.T) {
 		for _, c := range []struct{ name, end, want string }{
 			{"when the program ends", "", "succeeded exit 0"},
 			{"when it dies", "os.kill(os.getpid(), 9)", "failed SIGKILL"},
-			{"when its time is over", "time.sleep(1e6)", "timed_out SIGTERM"},
+			{"when its time is over", "time.sleep(1e6)", "timed_out SIGTERM run/exhausted"},
 		} {
 			t.Run(c.name+" "+name, func(t *testing.T) {
 				var limits []said

@@ -263,9 +263,9 @@ func TestTheTimeoutStaysWhateverTheProgramSays(t *testing.T) {
 		limits []said
 		want   string
 	}{
-		{"echo ready; sleep 1000000", []said{{"ready", agent.LimitTimeout}}, "timed_out SIGTERM"},
-		{"trap 'exit 0' TERM; echo ready; while :; do sleep 0.01; done", []said{{"ready", agent.LimitTimeout}}, "timed_out exit 0"},
-		{"trap '' TERM; echo ready; while :; do sleep 0.01; done", []said{{"ready", agent.LimitTimeout}, {"ready", agent.LimitGrace}}, "timed_out SIGKILL"},
+		{"echo ready; sleep 1000000", []said{{"ready", agent.LimitTimeout}}, "timed_out SIGTERM run/exhausted"},
+		{"trap 'exit 0' TERM; echo ready; while :; do sleep 0.01; done", []said{{"ready", agent.LimitTimeout}}, "timed_out exit 0 run/exhausted"},
+		{"trap '' TERM; echo ready; while :; do sleep 0.01; done", []said{{"ready", agent.LimitTimeout}, {"ready", agent.LimitGrace}}, "timed_out SIGKILL run/exhausted"},
 	} {
 		res, _ := r.told(t, shell(c.script), c.limits...)
 		if got := describe(res); got != c.want {
@@ -281,7 +281,7 @@ func TestWhatIsKilledHasNoTimeToExit(t *testing.T) {
 		start := shell("trap '' TERM; for i in $(seq 40); do sleep 1000000 & done; echo up; while :; do (exit 0); done")
 		start.Limits.PIDs = 100
 		res, _ := r.told(t, start, said{"up", agent.LimitTimeout}, said{"up", agent.LimitGrace})
-		if got := describe(res); got != "timed_out SIGKILL" {
+		if got := describe(res); got != "timed_out SIGKILL run/exhausted" {
 			t.Fatalf("got %q", got)
 		}
 	}

@@ -53,7 +53,7 @@ func TestACancelWithinTheGraceOfATimeoutLeavesItATimeout(t *testing.T) {
 		return tell(e)
 	}
 	res, err := r.Run(ctx, start, RunInput{}, rec)
-	if err != nil || describe(res) != "timed_out SIGKILL" || rec.stdout() != "up\nasked\n" {
+	if err != nil || describe(res) != "timed_out SIGKILL run/exhausted" || rec.stdout() != "up\nasked\n" {
 		t.Errorf("%s, %q, %v", describe(res), rec.stdout(), err)
 	}
 }
