@@ -109,6 +109,10 @@ func TestHintsComeWithTheResult(t *testing.T) {
 	if a := c.call("run_code", run); a.fields["note"] != `Module yaml is missing: call install_packages(context_id="`+id+`", packages=["pyyaml"]).` {
 		t.Errorf("%v", a)
 	}
+	pip := map[string]any{"context_id": id, "code": "print-err error: externally-managed-environment\nexit 0\n!pip install numpy"}
+	if a := c.call("run_code", pip); a.fields["success"] != false || a.fields["stderr"] != `pip does not run in code: call install_packages(context_id="`+id+`", packages=["numpy"]).` {
+		t.Errorf("pip that fails without an error: %v", a)
+	}
 	if a := c.call("run_code", map[string]any{"context_id": id, "code": offline}); !strings.HasPrefix(a.fields["note"].(string), "network is off: ") {
 		t.Errorf("%v", a)
 	}

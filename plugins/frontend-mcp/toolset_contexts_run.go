@@ -89,7 +89,7 @@ func (c contexts) explain(a runCodeArgs, r executor.Result, out *runCodeResult) 
 		return fmt.Sprintf("call install_packages(context_id=%q, packages=%s).", a.ContextID, packages)
 	})
 	if line := advice.pipInstead(a.Code, out.Stderr); line != "" {
-		out.Stderr = line
+		out.Stderr, out.Success = line, false // a line that begins with ! fails without an error
 		return
 	}
 	failed := r.Status == executor.StatusFailed
