@@ -221,6 +221,8 @@ def test_a_printed_value_is_short() -> None:
         (Backend("uv", "uv", message="no python"), "Backend(uv, not healthy: no python)"),
     ):
         assert str(value) == repr(value) == text
+    failed = Execution("exe_1", status="failed", exit_code=1, stderr="Traceback\nModuleNotFoundError: six\n", hint="name it")
+    assert failed.summary() == "execution exe_1 failed with exit code 1: ModuleNotFoundError: six (name it)"
 
 
 def test_a_batch_without_a_function_returns_its_cases() -> None:

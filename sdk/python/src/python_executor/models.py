@@ -263,14 +263,14 @@ class Execution:
         return self
 
     def summary(self) -> str:
-        """One line about the end, with the last line of stderr."""
+        """One line about the end, with the last line of stderr, and with the usual cause if the server knows it."""
         how = self.status
         if self.signal:
             how += f" by {self.signal}"
         elif self.exit_code:
             how += f" with exit code {self.exit_code}"
         last = self.error.message if self.error else (self.stderr.strip().splitlines() or [""])[-1]
-        return f"execution {self.execution_id} {how}" + (f": {last}" if last else "")
+        return f"execution {self.execution_id} {how}" + (f": {last}" if last else "") + (f" ({self.hint})" if self.hint else "")
 
 
 @dataclass(repr=False)

@@ -22,6 +22,7 @@ from python_executor.adapters._code import MAX_CHARACTERS, MAX_IMAGES, CodeTool,
         ({"stdout": "a\n", "displays": [DisplayData({"text/plain": "7"}), DisplayData({"application/json": "1"})]}, "a\n7\n[application/json]"),
         ({"status": "failed", "exit_code": 3}, "The program ended with status failed and exit code 3."),
         ({"status": "killed", "signal": "SIGKILL"}, "The program ended with status killed by SIGKILL."),
+        ({"status": "failed", "exit_code": 1, "hint": "name it"}, "The program ended with status failed and exit code 1.\nname it"),
         ({"status": "failed", "error": Failure(message="no package x")}, "The program ended with status failed: no package x."),
         (
             {"status": "timed_out", "session_state": "restarted"},

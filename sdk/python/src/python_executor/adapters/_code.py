@@ -150,6 +150,8 @@ def result(execution: Execution) -> Shown:
         parts.append("stderr:\n" + _shorten(execution.stderr))
     if not execution.succeeded:
         parts.append(f"The program ended with status {execution.status}" + _why(execution) + ".")
+    if execution.hint:
+        parts.append(execution.hint)
     if execution.session_state == "restarted":
         parts.append("The interpreter was restarted: names and imports are gone, files are there.")
     text = "\n".join(p.rstrip("\n") for p in parts if p)
