@@ -12,7 +12,8 @@ import (
 )
 
 // TestWrongUses holds the whole answer to requests that people get wrong: it names the thing, the reason and the remedy. hostile_test.go has
-// bodies that no person sends. A request is a method, a path, and the type of its body. FIELDS are the names that a JSON body may have.
+// bodies that no person sends. A request is a method, a path, and the type of its body. FIELDS are the names that a JSON body may have,
+// LIMITS those of its config.
 func TestWrongUses(t *testing.T) {
 	t.Parallel()
 	const (
@@ -27,7 +28,8 @@ func TestWrongUses(t *testing.T) {
 		return "--b\r\nContent-Disposition: form-data; name=\"" + name + "\"\r\n\r\n" + content + "\r\n--b--\r\n"
 	}
 	h, known := handlerOf(t, hello().service()), handlerOf(t, hello().service(), withTokens(t))
-	fields := strings.Join(slices.Sorted(maps.Keys(h.shapes.exec)), ", ")
+	names := func(of shape) string { return strings.Join(slices.Sorted(maps.Keys(of)), ", ") }
+	lists := strings.NewReplacer("FIELDS", names(h.shapes.exec), "LIMITS", names(h.shapes.exec["config"].fields))
 	for _, use := range []struct {
 		request, body string
 		status        int
@@ -92,6 +94,11 @@ func TestWrongUses(t *testing.T) {
 		{sync + asJSON, `{"code": "1", "packages": ["six"]}`, 422, "packages: unknown field: did you mean requirements_txt?"},
 		{sync + asJSON, `{"code": "1", "session": "ctx-1"}`, 422, "session: unknown field: did you mean session_id?"},
 		{sync + asJSON, `{"code": "1", "zzz": 1, "yyy": 2}`, 422, "zzz: unknown field: must be one of FIELDS; yyy: unknown field"},
+		{sync + asJSON, `{"entry": 1, "CODE": 1, "arg": 1, "sessionid": 1, "image": 1, "memory_mb": 1, "config": {"memroy_mb": 1, "code": 1}, "en": 1}`, 422,
+			"entry: unknown field: did you mean entrypoint?; CODE: unknown field: did you mean code?; arg: unknown field: did you mean args?; " +
+				"sessionid: unknown field: did you mean session_id?; image: unknown field: did you mean docker_image?; " +
+				"memory_mb: unknown field: did you mean config.memory_mb?; config.memroy_mb: unknown field: did you mean config.memory_mb?; " +
+				"config.code: unknown field: must be one of LIMITS; en: unknown field: must be one of FIELDS"},
 		{sync + asJSON, `{"code": "1", "language": "js"}`, 422, `language: must be one of python, javascript, shell (got "js")`},
 		{sync + asJSON, `{"code": "1", "python_version": 3.12}`, 422, `python_version: must be a string (got a number)`},
 		{sync + asJSON, `{"command": "ls -l"}`, 422, "command: must be an array of strings (got a string)"},
@@ -135,7 +142,7 @@ func TestWrongUses(t *testing.T) {
 			header = []string{"Content-Type", mediaType}
 		}
 		w := do(t, server, method, path, strings.NewReader(use.body), header...)
-		if p := decode(t, w.Body.Bytes()); w.Code != use.status || p["detail"] != strings.ReplaceAll(use.detail, "FIELDS", fields) {
+		if p := decode(t, w.Body.Bytes()); w.Code != use.status || p["detail"] != lists.Replace(use.detail) {
 			t.Errorf("%s %s\n got %d %v\nwant %d %s", use.request, use.body, w.Code, p["detail"], use.status, use.detail)
 		}
 		if (w.Code == http.StatusMethodNotAllowed) != (w.Header().Get("Allow") != "") {

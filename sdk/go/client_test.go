@@ -109,21 +109,6 @@ func TestABaseURLMayHaveAPath(t *testing.T) {
 	}
 }
 
-func TestBadArgumentsAreErrorsWithoutARequest(t *testing.T) {
-	t.Parallel()
-	c := serve(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("request %s", r.URL) })
-	for name, err := range map[string]error{
-		"no id": second(c.Get(t.Context(), "")), "dots": second(c.Get(t.Context(), "..")),
-		"artifact above": second(c.Artifact(t.Context(), "exe_1", "a/../../x")), "artifact absolute": second(c.Artifact(t.Context(), "exe_1", "/etc/passwd")),
-		"artifact with a dot": second(c.Artifact(t.Context(), "exe_1", "a/./b")),
-		"stdin twice":         second(c.Run(t.Context(), pyexec.Spec{Code: "1", Stdin: "x"}, pyexec.Input{Stdin: strings.NewReader("y")})),
-	} {
-		if code := pyexec.CodeOf(err); code != pyexec.CodeInvalid && code != pyexec.CodeNotFound {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
 func second[T any](_ T, err error) error { return err }
 
 func TestATokenIsNeverPrinted(t *testing.T) {

@@ -143,9 +143,11 @@ func TestWrongUses(t *testing.T) {
 		{"a folder and a tar", second(none.Run(ctx, pyexec.Spec{}, pyexec.Input{Folder: ".", Tar: strings.NewReader("")})), "folder: must not be given together with a tar"},
 		{"stdin twice", second(none.Run(ctx, pyexec.Spec{Code: "1", Stdin: "x"}, pyexec.Input{Stdin: strings.NewReader("y")})), "stdin: must be in the Spec or in the Input, not in both"},
 		{"no id of an execution", second(none.Get(ctx, "")), `no execution has the id ""`},
+		{"dots for an id", second(none.Get(ctx, "..")), `no execution has the id ".."`},
 		{"no id of a session", second(none.RunInSession(ctx, "", "1")), `no session has the id ""`},
 		{"an absolute artifact", second(none.Artifact(ctx, "exe_1", "/etc/passwd")), `path: must be relative, without empty segments, . and .. (got "/etc/passwd")`},
 		{"an artifact outside", second(none.Artifact(ctx, "exe_1", "a/../../x")), `path: must be relative, without empty segments, . and .. (got "a/../../x")`},
+		{"an artifact with a dot", second(none.Artifact(ctx, "exe_1", "a/./b")), `path: must be relative, without empty segments, . and .. (got "a/./b")`},
 		{"an absolute file of a session", second(none.UploadFile(ctx, "ctx-1", "/a", nil)), `path: must be relative to the session's folder, without empty segments, . and .. (got "/a")`},
 	} {
 		if use.err == nil || use.err.Error() != use.want {
