@@ -139,7 +139,7 @@ func limitReached(r executor.Result, timeout string) string {
 	case executor.StatusOutOfMemory:
 		field, said = cmp.Or(field, "config.memory_mb"), cmp.Or(said, "the program needed more memory than it may have")
 	}
-	kind, remedy := "", ""
+	var kind, remedy string
 	switch field {
 	case "":
 		return ""

@@ -136,6 +136,9 @@ func TestHabitsOfNotebooks(t *testing.T) {
 			if h.failed == "" && (got != h.printed || code != 0) || !strings.Contains(got, h.failed) || (h.failed != "") != (code != 0) {
 				t.Errorf("it ended with %d\n%s", code, got)
 			}
+			if strings.Contains(got, "<python-executor>") {
+				t.Errorf("it shows the driver:\n%s", got)
+			}
 			if got, want := strings.Join(displays, ", "), strings.Join(h.displays, ", "); got != want {
 				t.Errorf("displayed %q, want %q", got, want)
 			}
