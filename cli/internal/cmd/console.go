@@ -18,6 +18,8 @@ import (
 type lineReader interface {
 	// line returns a line without its end. io.EOF means that it is the last one, errDropped that the user pressed Ctrl-C.
 	line(ctx context.Context, prompt string) (string, error)
+	// pending reports whether another line is there already, because it was pasted or because the lines come from a pipe.
+	pending(ctx context.Context) (bool, error)
 	// remember adds a line to the history.
 	remember(line string)
 	// close restores the terminal and saves the history.
@@ -38,6 +40,8 @@ type console struct {
 	shown    *displayed
 	// interrupts receives a value for each Ctrl-C while code runs; nil on a pipe.
 	interrupts <-chan struct{}
+	// ahead are lines that were read to see how a block goes on.
+	ahead []readLine
 	// last is the exit status of the last input; nil if it was 0.
 	last error
 }
@@ -82,7 +86,7 @@ func (o *sessionRunOptions) interact(ctx context.Context) error {
 		c.interrupts = interrupts
 		c.greet(s)
 	}
-	c.lines = newLineReader(o.g, s.Language, interactive)
+	c.lines = newLineReader(o.g, s.Language, interactive, func(word string) []string { return c.complete(ctx, word) })
 	err = c.loop(ctx)
 	closed := c.lines.close()
 	if err != nil {
@@ -99,7 +103,7 @@ func (c *console) greet(s executor.Session) {
 	if s.PythonVersion != "" && s.Language == executor.LanguagePython {
 		what += " " + s.PythonVersion
 	}
-	c.g.note("%s in session %s on %s; Ctrl-C interrupts, Ctrl-D leaves", what, s.ID, s.Backend)
+	c.g.note("%s in session %s on %s; Ctrl-C interrupts, Tab completes, Ctrl-D or %s leaves", what, s.ID, s.Backend, leaving(c.language))
 	if s.Status == executor.SessionLost {
 		c.g.note("the session is lost: %s (python-executor session restart %s)", s.Reason, s.ID)
 	}
@@ -117,7 +121,7 @@ func (c *console) loop(ctx context.Context) error {
 		if len(lines) > 0 {
 			prompt = ask[1]
 		}
-		line, err := c.lines.line(ctx, prompt)
+		line, err := c.next(ctx, prompt)
 		ended := errors.Is(err, io.EOF)
 		if errors.Is(err, errDropped) {
 			lines = nil
@@ -128,6 +132,24 @@ func (c *console) loop(ctx context.Context) error {
 		}
 		if strings.TrimSpace(line) != "" {
 			c.lines.remember(line)
+		}
+		if len(lines) == 0 {
+			if status, leaves := leave(c.language, line); leaves {
+				c.last = exit.With(status, nil)
+				return nil
+			}
+		} else if c.language == executor.LanguagePython && !ended {
+			goesOn, err := c.within(ctx, line, ask[1])
+			if err != nil {
+				return err
+			}
+			if goesOn {
+				lines = append(lines, line)
+				continue
+			}
+			if lines, err = c.before(ctx, lines, line); err != nil {
+				return err
+			}
 		}
 		lines = append(lines, line)
 		text, more := strings.Join(lines, "\n"), false
@@ -161,6 +183,9 @@ func (c *console) run(ctx context.Context, text string, mayGoOn bool) (more bool
 		return false, c.refused(ctx, err)
 	}
 	show := func(d executor.Display) error {
+		if question, asks := d.Data[executor.AskType]; asks {
+			return c.answer(ctx, e.ID, question)
+		}
 		if _, incomplete := d.Data[executor.IncompleteType]; incomplete && mayGoOn {
 			more = true
 			return nil

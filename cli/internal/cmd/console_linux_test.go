@@ -31,6 +31,11 @@ func TestAConsoleOfAPipe(t *testing.T) {
 		{"the last one fails", "print on\nexit 3\n", outcome{3, "on\n", ""}},
 		{"nothing", "\n\n", outcome{0, "", ""}},
 		{"values", "value x\n", outcome{0, "2\n", ""}},
+		{"exit() leaves", "print on\nexit(3)\nprint off\n", outcome{3, "on\n", ""}},
+		{"quit leaves", "exit 4\nquit\nprint off\n", outcome{0, "", ""}},
+		
+		{"a question is answered by the next line", "display " + executor.AskType + ` "{\"prompt\":\"who? \",\"file\":\".pyexec-answer-1\"}"` + "\nme\ncat .pyexec-answer-1\n", outcome{0, "who? me\n", ""}},
+		{"a question at the end has no answer", "display " + executor.AskType + ` "{\"prompt\":\"\",\"file\":\".pyexec-answer-1\"}"` + "\n", outcome{0, "", ""}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if o := run(test.stdin); o != test.want {
@@ -52,13 +57,14 @@ func TestAConsoleOfAPipe(t *testing.T) {
 }
 
 // typed is a lineReader of a test: what somebody types, and when.
-type typed struct {
+type scripted struct {
+	pasted     bool
 	lines      []string
 	prompts    []string
 	remembered []string
 }
 
-func (y *typed) line(_ context.Context, prompt string) (string, error) {
+func (y *scripted) line(_ context.Context, prompt string) (string, error) {
 	y.prompts = append(y.prompts, prompt)
 	if len(y.lines) == 0 {
 		return "", io.EOF
@@ -71,19 +77,21 @@ func (y *typed) line(_ context.Context, prompt string) (string, error) {
 	return line, nil
 }
 
-func (y *typed) remember(line string) { y.remembered = append(y.remembered, line) }
+func (y *scripted) pending(context.Context) (bool, error) { return y.pasted && len(y.lines) > 0, nil }
 
-func (y *typed) close() error { return nil }
+func (y *scripted) remember(line string) { y.remembered = append(y.remembered, line) }
+
+func (y *scripted) close() error { return nil }
 
 // consoleOn returns a console in front of a session of a server with a fake.
-func consoleOn(t *testing.T, bundle app.Bundle, id string, language executor.Language, out, errs io.Writer, lines ...string) (*console, *typed, chan struct{}) {
+func consoleOn(t *testing.T, bundle app.Bundle, id string, language executor.Language, out, errs io.Writer, lines ...string) (*console, *scripted, chan struct{}) {
 	t.Helper()
 	g := &global{IO: IO{Out: out, Err: errs}, bundle: bundle, server: os.Getenv("PYEXEC_SERVER")}
 	svc, err := g.openServer("test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	y := &typed{lines: lines}
+	y := &scripted{lines: lines}
 	interrupts := make(chan struct{}, 1)
 	return &console{g: g, svc: svc, id: id, language: language, base: executor.Spec{Session: id}, lines: y, shown: &displayed{g: g}, interrupts: interrupts}, y, interrupts
 }

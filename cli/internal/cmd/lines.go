@@ -5,23 +5,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/peterh/liner"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// newLineReader returns an editor for a terminal, else a reader of lines.
-func newLineReader(g *global, language executor.Language, interactive bool) lineReader {
+// newLineReader returns an editor for a terminal, else a reader of lines. complete returns what may stand in place of a word.
+func newLineReader(g *global, language executor.Language, interactive bool, complete func(word string) []string) lineReader {
 	if !interactive {
 		return &pipeReader{r: bufio.NewReaderSize(g.In, 64<<10)}
 	}
-	return newEditor(language)
+	return newEditor(language, complete)
 }
 
 // maxLine bounds one line of a pipe.
@@ -64,6 +67,18 @@ func await(ctx context.Context, read func() (string, error)) (string, error) {
 	}
 }
 
+// pending waits for the next line or for the end.
+func (p *pipeReader) pending(ctx context.Context) (bool, error) {
+	_, err := await(ctx, func() (string, error) {
+		_, err := p.r.Peek(1)
+		return "", err
+	})
+	if errors.Is(err, io.EOF) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 func (p *pipeReader) remember(string) {}
 func (p *pipeReader) close() error    { return nil }
 
@@ -75,15 +90,23 @@ type editor struct {
 	plain, edit liner.ModeApplier
 	giveBack    func()
 	history     string
+	// typed is what stands between the terminal and the editor; nil: nothing does.
+	typed *typed
 }
 
 // indent is the text that Tab inserts at the beginning of a line.
 const indent = "    "
 
-func newEditor(language executor.Language) *editor {
+func newEditor(language executor.Language, complete func(word string) []string) *editor {
 	e := &editor{history: historyFile(language), giveBack: holdTerminal()}
 	plain, plainErr := liner.TerminalMode()
-	e.state = liner.NewLiner()
+	terminal := os.Stdin
+	if typed, in, err := newTyped(terminal); err == nil {
+		e.typed, os.Stdin = typed, in
+		fmt.Fprint(os.Stdout, pasteOn)
+	}
+	e.state = liner.NewLiner() // it keeps this os.Stdin, and sets the modes of descriptor 0
+	os.Stdin = terminal
 	withoutSignals()
 	if edit, err := liner.TerminalMode(); err == nil && plainErr == nil {
 		e.plain, e.edit = plain, edit
@@ -92,11 +115,18 @@ func newEditor(language executor.Language) *editor {
 	e.state.SetCtrlCAborts(true)
 	e.state.SetMultiLineMode(true)
 	e.state.SetBeep(false)
-	e.state.SetCompleter(func(line string) []string {
-		if strings.TrimSpace(line) == "" {
-			return []string{line + indent}
+	e.state.SetTabCompletionStyle(liner.TabPrints)
+	e.state.SetWordCompleter(func(line string, at int) (head string, list []string, tail string) {
+		head, tail = string([]rune(line)[:at]), string([]rune(line)[at:])
+		if strings.TrimSpace(head) == "" {
+			return head, []string{indent}, tail
 		}
-		return nil
+		from := strings.LastIndexFunc(head, func(r rune) bool { return r != '_' && r != '.' && !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+		word := head[from+1:] // what is not in a word has one byte, or the word is none
+		if word == "" || !utf8.ValidString(word) {
+			return head, nil, tail
+		}
+		return head[:from+1], complete(word), tail
 	})
 	if f, err := os.Open(e.history); err == nil {
 		_, _ = e.state.ReadHistory(f) // without the file, the history is empty
@@ -114,6 +144,10 @@ func apply(m liner.ModeApplier) {
 func (e *editor) line(ctx context.Context, prompt string) (string, error) {
 	apply(e.edit)
 	defer apply(e.plain)
+	if e.typed != nil {
+		e.typed.want(true)
+		defer e.typed.want(false)
+	}
 	text, err := await(ctx, func() (string, error) { return e.state.Prompt(prompt) })
 	if errors.Is(err, liner.ErrPromptAborted) {
 		return "", errDropped
@@ -121,11 +155,18 @@ func (e *editor) line(ctx context.Context, prompt string) (string, error) {
 	return text, err
 }
 
+func (e *editor) pending(context.Context) (bool, error) {
+	return e.typed != nil && e.typed.pending(), nil
+}
+
 func (e *editor) remember(line string) { e.state.AppendHistory(line) }
 
 func (e *editor) close() error {
 	err := e.keep()
 	err = errors.Join(err, e.state.Close())
+	if e.typed != nil {
+		fmt.Fprint(os.Stdout, pasteOff)
+	}
 	e.giveBack()
 	return err
 }

@@ -137,7 +137,7 @@ func TestOutputThatNobodyReadsKillsWhatWasStarted(t *testing.T) {
 	}
 	svc := &stub{output: "x", ended: make(chan struct{})}
 	g := &global{IO: IO{Out: failing{syscall.EPIPE}, Err: io.Discard}}
-	c := &console{g: g, svc: svc, id: "ctx-1", lines: &typed{lines: []string{"print x"}}, shown: &displayed{g: g}}
+	c := &console{g: g, svc: svc, id: "ctx-1", lines: &scripted{lines: []string{"print x"}}, shown: &displayed{g: g}}
 	if err := c.loop(t.Context()); err == nil || svc.wasCancelled() != "exe_1" {
 		t.Errorf("console: killed %q, error %v", svc.wasCancelled(), err)
 	}

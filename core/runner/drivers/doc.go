@@ -27,7 +27,7 @@
 // them. A forged message misleads only the user's own session.
 //
 // Code that begins with the comment of executor.ConsoleCell comes from a console. If it needs another line, the driver runs nothing,
-// displays executor.IncompleteType and ends the cell. The shell has no such cells, because the console knows its grammar.
+// displays executor.IncompleteType and ends the cell. Its input() asks by executor.AskType; executor.CompletionCell is for Tab. The shell has no such cells, because the console knows its grammar.
 //
 // Program makes a Python program that displays what a cell displays and is a program in all else. It has no control channel: it appends
 // what a driver would say to a file.

@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -344,6 +346,59 @@ var consoleCells = map[executor.Language]struct {
 			"class A {\n  #p = 1\n  m() { return this.#p }\n}", "'a\\\nb'", "await 0", "const g = async () => {\n  for await (const x of y) {\n  }\n}", "throw new SyntaxError('Unexpected end of input')", "new Function('(')"},
 		[]string{")", "}", "f(]", "'abc", "x = /abc", "(}", "`${]", "f(1 2", "else"},
 	},
+}
+
+// TestADriverAsksAndCompletesForAConsole: input() of a console's cell asks by a display, and its answer is a file.
+func TestADriverAsksAndCompletesForAConsole(t *testing.T) {
+	i, output := start(t, executor.LanguagePython, "python3")
+	cell := func(code string, shown func(d executor.Display)) (exit int) {
+		t.Helper()
+		i.n++
+		i.tell(t, drivers.Operation{Op: "cell", N: i.n, Count: i.n, Code: code})
+		for i.answers.Scan() {
+			var a drivers.Answer
+			if err := json.Unmarshal(i.answers.Bytes(), &a); err != nil {
+				t.Fatal(err)
+			}
+			if a.Op == "display" {
+				var d executor.Display
+				if err := json.Unmarshal(a.Display, &d); err != nil {
+					t.Fatal(err)
+				}
+				shown(d)
+			}
+			if a.Op == "done" {
+				return a.Code
+			}
+		}
+		t.Fatal(i.answers.Err())
+		return 0
+	}
+	answer := func(text string) func(executor.Display) {
+		return func(d executor.Display) {
+			var ask executor.Ask
+			if err := json.Unmarshal(d.Data[executor.AskType], &ask); err != nil || ask.Prompt != "who? " {
+				t.Fatalf("%q: %v", d.Data, err)
+			}
+			name := filepath.Join(filepath.Dir(output), ask.File)
+			if err := errors.Join(os.WriteFile(name+".part", []byte(text), 0o600), os.Rename(name+".part", name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if code := cell(executor.ConsoleCell(executor.LanguagePython, "name = input('who? '); assert name == 'é x', name"), answer("é x\n")); code != 0 {
+		t.Errorf("an answer: exit code %d", code)
+	}
+	if code := cell(executor.ConsoleCell(executor.LanguagePython, "input('who? ')"), answer("")); code != 1 {
+		t.Errorf("no answer: exit code %d", code)
+	}
+	if code := cell("input('who? ')", func(d executor.Display) { t.Errorf("without a console it shows %q", d.Data) }); code != 1 {
+		t.Errorf("without a console: exit code %d", code)
+	}
+	var found []string
+	if code := cell(executor.CompletionCell("nam"), func(d executor.Display) { found = append(found, string(d.Data[executor.CompletionType])) }); code != 0 || len(found) != 1 || !strings.Contains(found[0], `"name"`) {
+		t.Errorf("completions: %d, %q", code, found)
+	}
 }
 
 func TestADriverKnowsWhatAConsoleLacks(t *testing.T) {

@@ -1,6 +1,12 @@
 # Errors, cells, and the requests between cells. See control.py.
 # CONSOLE is the beginning of executor.ConsoleCell, INCOMPLETE is executor.IncompleteType.
 CONSOLE = "# python-executor: console\n"
+# ASKING begins a cell of a console that answers input(), COMPLETE begins executor.CompletionCell.
+ASKING = "# python-executor: console, asks\n"
+COMPLETE = "# python-executor: complete\n"
+ASK = "application/vnd.python-executor.ask+json"
+COMPLETIONS = "application/vnd.python-executor.completions+json"
+MAX_ASKED = 150  # of one cell: more displays would be dropped, and nobody would answer
 INCOMPLETE = "application/vnd.python-executor.incomplete+json"
 
 
@@ -158,11 +164,60 @@ def incomplete(source):
         return False  # another line cannot help: the cell reports the error
 
 
+def show_form(mime, value):
+    import binascii
+    import json
+
+    S.displays += 1
+    data = binascii.b2a_base64(json.dumps(value).encode(), newline=False).decode()
+    send({"op": "display", "n": S.cell, "display": {"data": {mime: data}, "value": False, "truncated": False}})
+
+
+def ask(prompt=""):
+    """Is input() in a cell of a console: the person there answers by a file."""
+    import time
+
+    if S.asked >= MAX_ASKED:
+        raise EOFError("one input of the console may ask %d times" % MAX_ASKED)
+    S.asked += 1
+    name = ".pyexec-answer-" + os.urandom(8).hex()
+    path = os.path.join(S.folder, name)
+    flush()
+    show_form(ASK, {"prompt": str(prompt), "file": name})
+    while not os.path.exists(path):
+        time.sleep(0.02)
+    with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+        line = file.read()
+    os.unlink(path)
+    if not line.endswith("\n"):
+        raise EOFError("EOF when reading a line")
+    return line[:-1]
+
+
+def complete(text):
+    """Displays what may stand in place of text."""
+    import rlcompleter
+
+    completer, found = rlcompleter.Completer(NS), []
+    while len(found) < 200:
+        match = completer.complete(text, len(found))
+        if match is None:
+            break
+        found.append(match)
+    show_form(COMPLETIONS, found)
+
+
 def execute(message):
     send({"op": "begun", "n": S.cell})  # from here on an interrupt ends the cell
     source, name = message["code"], "<cell %d>" % message["count"]
-    if source.startswith(CONSOLE):
-        source = source[len(CONSOLE) :]
+    if source.startswith(COMPLETE):
+        complete(source[len(COMPLETE) :])
+        return
+    asking = source.startswith(ASKING)
+    if asking or source.startswith(CONSOLE):
+        source = source[len(ASKING if asking else CONSOLE) :]
+        if asking and builtins.input is HOME["input"]:
+            builtins.input = ask
         if incomplete(source):
             send({"op": "display", "n": S.cell, "display": {"data": {INCOMPLETE: "e30="}, "value": False, "truncated": False}})
             return
@@ -181,7 +236,7 @@ def execute(message):
 
 def run_cell(message):
     S.cell = S.unanswered = message["n"]
-    S.displays = S.dropped = 0
+    S.displays = S.dropped = S.asked = 0
     S.pending = False
     del S.shown[:]
     restore_descriptors()
@@ -203,6 +258,8 @@ def run_cell(message):
         flush()
         os._exit(code)
     del error
+    if builtins.__dict__.get("input") is ask:
+        builtins.input = HOME["input"]
     for key in HOME:
         if key not in builtins.__dict__:
             builtins.__dict__[key] = HOME[key]
@@ -294,6 +351,7 @@ def prepare(message):
     os.environ.setdefault("MPLBACKEND", "Agg")
     S.max_data = message.get("max_data") or S.max_data
     S.max_displays = message.get("max_displays") or S.max_displays
+    S.folder = os.getcwd()
     protect_descriptors()
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=after_fork)

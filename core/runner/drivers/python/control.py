@@ -49,6 +49,8 @@ class State:
     unheeded = None  # the task that an interrupt was to cancel, until it is cancelled
     displays = 0
     dropped = 0
+    asked = 0  # how often input() has asked in this cell
+    folder = "."
     max_data = 2 << 20
     max_displays = 200
     cell = 0
