@@ -33,7 +33,7 @@ func TestAConsoleOfAPipe(t *testing.T) {
 		{"values", "value x\n", outcome{0, "2\n", ""}},
 		{"exit() leaves", "print on\nexit(3)\nprint off\n", outcome{3, "on\n", ""}},
 		{"quit leaves", "exit 4\nquit\nprint off\n", outcome{0, "", ""}},
-		
+
 		{"a question is answered by the next line", "display " + executor.AskType + ` "{\"prompt\":\"who? \",\"file\":\".pyexec-answer-1\"}"` + "\nme\ncat .pyexec-answer-1\n", outcome{0, "who? me\n", ""}},
 		{"a question at the end has no answer", "display " + executor.AskType + ` "{\"prompt\":\"\",\"file\":\".pyexec-answer-1\"}"` + "\n", outcome{0, "", ""}},
 	} {
