@@ -18,14 +18,6 @@ type surroundings struct {
 	offline, unfed, session bool
 }
 
-// packageOf maps modules to the packages that have them, where the names differ.
-var packageOf = map[string]string{
-	"attr": "attrs", "bs4": "beautifulsoup4", "Crypto": "pycryptodome", "cv2": "opencv-python-headless", "dateutil": "python-dateutil",
-	"docx": "python-docx", "dotenv": "python-dotenv", "fitz": "pymupdf", "git": "gitpython", "google": "protobuf", "jwt": "pyjwt", "magic": "python-magic",
-	"mpl_toolkits": "matplotlib", "OpenSSL": "pyopenssl", "PIL": "pillow", "pkg_resources": "setuptools", "distutils": "setuptools", "pptx": "python-pptx",
-	"serial": "pyserial", "skimage": "scikit-image", "sklearn": "scikit-learn", "umap": "umap-learn", "yaml": "pyyaml",
-}
-
 var (
 	moduleMissing  = compiled(`(?m)^(?:ModuleNotFoundError|ImportError): (?:No module named|Missing optional dependency) '([\w.]+)'`)
 	nodeMissing    = compiled(`(?m)(?:Cannot find (?:module|package)) '([^'./][^']*)'`)
@@ -77,7 +69,7 @@ func hintOf(r executor.Result, tail string, about surroundings) string {
 		return fmt.Sprintf("there is no pip in the sandbox: packages come from the requirements (%s)", requirements)
 	}
 	if module := last(moduleMissing()); module != "" {
-		return fmt.Sprintf("module %s is missing: add %s to the requirements (%s), or send its file too", module, packageFor(module), requirements)
+		return fmt.Sprintf("module %s is missing: add %s to the requirements (%s), or send its file too", module, executor.PackageOf(module), requirements)
 	}
 	if module := last(nodeMissing()); module != "" {
 		return fmt.Sprintf("package %s of JavaScript is missing, and is not installed: send node_modules with the program (--include-all)", module)
@@ -101,15 +93,6 @@ func hintOf(r executor.Result, tail string, about surroundings) string {
 		return "the program wants arguments: give them (args, or after -- on the command line)"
 	}
 	return ""
-}
-
-// packageFor returns the package that probably has a module.
-func packageFor(module string) string {
-	top, _, _ := strings.Cut(module, ".")
-	if p := packageOf[top]; p != "" {
-		return p
-	}
-	return strings.ReplaceAll(top, "_", "-")
 }
 
 // tail keeps the end of a stream.

@@ -54,3 +54,13 @@ func TestPages(t *testing.T) {
 		}
 	}
 }
+
+func TestPackagesOfModules(t *testing.T) {
+	for module, want := range map[string]string{
+		"sklearn.svm": "scikit-learn", "google.protobuf": "protobuf", "google.cloud.storage": "google-cloud-storage", "typing_extensions": "typing-extensions", "numpy": "numpy",
+	} {
+		if got := PackageOf(module); got != want {
+			t.Errorf("%s is in %s, want %s", module, got, want)
+		}
+	}
+}

@@ -93,7 +93,7 @@ func boxKilledInit(t *testing.T) {
 	r := boxed(t, nil)
 	res, err := running(t, r, func([]string) { must(t, syscall.Kill(initOf(t, r), syscall.SIGKILL)) })
 	if got := describe(res); got != "failed SIGKILL" || err != nil {
-		t.Errorf("%s, %v", got, err)
+		t.Errorf("%s, %v, and the runner says %s", got, err, r.stderr)
 	}
 	if err := r.cmd.Wait(); err == nil {
 		t.Error("the runner goes on without its box")

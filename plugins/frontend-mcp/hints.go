@@ -62,10 +62,10 @@ func (a advice) hint(code, stderr string, failed bool) string {
 	case !failed:
 		return ""
 	case module != "":
-		return fmt.Sprintf("Module %s is missing: %s", module, a.install(text([]string{packageFor(module)})))
+		return fmt.Sprintf("Module %s is missing: %s", module, a.install(text([]string{executor.PackageOf(module)})))
 	case noPackage().MatchString(stderr):
 		found := noPackage().FindStringSubmatch(stderr) // the first one is the usual one
-		return "A package is missing: " + a.install(text([]string{packageFor(found[1] + found[2])}))
+		return "A package is missing: " + a.install(text([]string{executor.PackageOf(found[1] + found[2])}))
 	case len(asked(stderr)) > 0:
 		return "The error asks for a package: " + a.install(text(asked(stderr)))
 	case noInput().MatchString(stderr):

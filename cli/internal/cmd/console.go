@@ -84,9 +84,11 @@ func (o *sessionRunOptions) interact(ctx context.Context) error {
 		interrupts, release := takeInterrupts(ctx)
 		defer release()
 		c.interrupts = interrupts
-		c.greet(s)
 	}
 	c.lines = newLineReader(o.g, s.Language, interactive, func(word string) []string { return c.complete(ctx, word) })
+	if interactive {
+		c.greet(s) // the terminal is set up before, so that a prompt begins its line
+	}
 	err = c.loop(ctx)
 	closed := c.lines.close()
 	if err != nil {

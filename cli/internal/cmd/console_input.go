@@ -36,7 +36,10 @@ func continues(line string) bool {
 	if strings.ContainsAny(line[:1], " \t)]}") {
 		return true
 	}
-	word := strings.TrimRight(strings.FieldsFunc(line+" ", func(r rune) bool { return r == ' ' || r == ':' || r == '(' })[0], ":")
+	word := line
+	if end := strings.IndexAny(line, " :(*#\t"); end >= 0 {
+		word = line[:end]
+	}
 	return word == "else" || word == "elif" || word == "except" || word == "finally"
 }
 

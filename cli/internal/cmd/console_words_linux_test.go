@@ -19,24 +19,24 @@ func TestWhatLeavesAConsole(t *testing.T) {
 			t.Errorf("%s: %d, %t", line, status, leaves)
 		}
 	}
-	for line, want := range map[string]bool{"  a": true, "\ta": true, ")": true, "else:": true, "elif x:": true, "except(E):": true, "finally:": true, "elsewhere = 1": false, "print(1)": false, "@d": false} {
+	for line, want := range map[string]bool{"  a": true, "\ta": true, ")": true, "else:": true, "elif x:": true, "except(E):": true, "finally:": true, "elsewhere = 1": false, "print(1)": false, "@d": false, "(": false, ":": false, "except* E:": true, "else": true} {
 		if continues(line) != want {
 			t.Errorf("%q continues a block: %t", line, !want)
 		}
 	}
 }
 
-// TestWhatIsPastedKeepsItsEmptyLines: the block goes on behind the empty line.
+// TestWhatIsPastedKeepsItsEmptyLines where its block goes on behind them, and an empty line that is typed ends its block.
 func TestWhatIsPastedKeepsItsEmptyLines(t *testing.T) {
-	bundle := sessionServer(t)
-	id := opened(t, bundle)
-	for _, pasted := range []bool{true, false} {
-		var out, errs strings.Builder
-		c, y, _ := consoleOn(t, bundle, id, executor.LanguagePython, &out, &errs, "print '''", "", "  '''", "print end")
-		y.pasted = pasted
-		err := c.loop(t.Context())
-		if first := len(y.prompts) > 2 && y.prompts[1] == "... " && y.prompts[2] == "... "; err != nil || !first || !strings.HasSuffix(out.String(), "end\n") {
-			t.Errorf("pasted %t: %q, %q, %v, prompts %q", pasted, &out, &errs, err, y.prompts)
+	t.Parallel()
+	for behind, within := range map[string]bool{"  x": true, "||  x": true, "else:": true, "x": false, "||x": false, "|": false} {
+		for _, pasted := range []bool{true, false} {
+			y := &scripted{lines: strings.Split(behind, "|"), pasted: pasted}
+			c := &console{lines: y}
+			got, err := c.within(t.Context(), "", "... ")
+			if err != nil || got != (within && pasted) || len(c.ahead)+len(y.lines) != strings.Count(behind, "|")+1 {
+				t.Errorf("pasted %t, %q: within a block %t, %v, %d lines read and %d to come", pasted, behind, got, err, len(c.ahead), len(y.lines))
+			}
 		}
 	}
 }
