@@ -13,8 +13,8 @@ type Backend interface {
 	// Info describes the backend as it is now. Its capabilities are promises. Codes: unavailable.
 	Info(ctx context.Context) (Info, error)
 	// Run runs job and blocks until nothing of it is left running. It emits Progress, Started, Output and Display into sink, hands
-	// every Artifact to sink, and returns the Result. The end of ctx stops the program: SIGTERM (or SIGINT, see Spec.InterruptOnCancel), and after Limits.KillGrace SIGKILL
-	// to all that it started. Run then returns a Result with StatusKilled and a nil error. An error from sink also stops the program,
+	// every Artifact to sink, and returns the Result. The end of ctx stops the program: SIGTERM (or SIGINT, see
+	// Spec.InterruptOnCancel), and after Limits.KillGrace SIGKILL to all that it started. Run then returns a Result with StatusKilled and a nil error. An error from sink also stops the program,
 	// and Run returns that error. A failure of the user's input is a Result with StatusFailed and a Failure; an error means that the
 	// backend failed. Codes: invalid and unimplemented (refused before anything started; Fields names why), unavailable, internal.
 	Run(ctx context.Context, job Job, sink Sink) (Result, error)

@@ -71,7 +71,8 @@ type Limits struct {
 	// OutputBytes bounds the bytes that are kept of each stream. Bytes beyond it are counted, not kept, and the program goes on.
 	// Default 64 MiB, maximum 1 GiB.
 	OutputBytes int64 `json:"output_bytes,omitzero"`
-	// KillGrace is the time between SIGTERM (or SIGINT, see Spec.InterruptOnCancel) and SIGKILL when a limit is reached or the Execution is cancelled. Default 1 s.
+	// KillGrace is the time between SIGTERM (or SIGINT, see Spec.InterruptOnCancel) and SIGKILL when a limit is reached or the Execution is
+	// cancelled. Default 1 s.
 	KillGrace time.Duration `json:"kill_grace,omitzero"`
 }
 

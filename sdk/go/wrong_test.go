@@ -23,7 +23,7 @@ import (
 func wrongUses[T any](t *testing.T, file string) (uses []T) {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("..", "..", "testdata", "wrong", file))
-	if err != nil {
+	if _, outside := os.Stat(filepath.Join("..", "..", "go.work")); err != nil && outside != nil {
 		t.Skipf("SKIPPED: the vectors are not here (a module outside its repository): %v", err)
 	}
 	if err := json.Unmarshal(raw, &uses); err != nil || len(uses) < 20 {

@@ -267,13 +267,7 @@ func (o *sessionCopyOptions) download(ctx context.Context, svc executor.Service,
 
 // makeFolder makes the folder name below dir. It makes nothing outside dir, even if dir contains a link.
 func makeFolder(dir, name string) error {
-	if !filepath.IsLocal(name) {
-		return fmt.Errorf("the name must be a path inside the folder (got %q)", name)
-	}
-	if err := os.MkdirAll(dir, 0o777); err != nil { //nolint:gosec // the user's folder, by the user's umask
-		return err
-	}
-	root, err := os.OpenRoot(dir)
+	root, err := openTarget(dir, name)
 	if err != nil {
 		return err
 	}
@@ -281,21 +275,26 @@ func makeFolder(dir, name string) error {
 	return root.MkdirAll(name, 0o777)
 }
 
+// openTarget opens dir, which it makes if it is missing, for a path below it that somebody else has chosen.
+func openTarget(dir, name string) (*os.Root, error) {
+	if !filepath.IsLocal(name) {
+		return nil, fmt.Errorf("the name must be a path inside the folder (got %q)", name)
+	}
+	if err := os.MkdirAll(dir, 0o777); err != nil { //nolint:gosec // the user's folder, by the user's umask
+		return nil, err
+	}
+	return os.OpenRoot(dir)
+}
+
 // downloadFile makes or replaces the file name below dir. A program chose the name, so downloadFile writes nothing outside dir,
 // even if dir contains a link.
 func (o *sessionCopyOptions) downloadFile(ctx context.Context, svc executor.Service, source, dir, name string, note func(executor.File)) error {
-	if !filepath.IsLocal(name) {
-		return fmt.Errorf("the name must be a path inside the folder (got %q)", name)
-	}
 	f, r, err := svc.ReadFile(ctx, o.source.session, source)
 	if err != nil {
 		return naming(source, err)
 	}
 	defer r.Close()
-	if err := os.MkdirAll(dir, 0o777); err != nil { //nolint:gosec // the user's folder, by the user's umask
-		return err
-	}
-	root, err := os.OpenRoot(dir)
+	root, err := openTarget(dir, name)
 	if err != nil {
 		return err
 	}

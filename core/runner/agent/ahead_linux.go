@@ -57,7 +57,7 @@ func (h *ahead) start(ctx context.Context) (err error) {
 		return err
 	}
 	h.slot, err = zygote.Start(ctx, zygote.Config{
-		Interpreter: cfg.Ahead.Interpreter, Entrypoint: "main.py", Dir: folder.Path, Env: env,
+		Interpreter: cfg.Ahead.Interpreter, Entrypoint: sandbox.MainFile, Dir: folder.Path, Env: env,
 		Launch: func(c zygote.Command) (zygote.Process, error) {
 			job := sandbox.Job{
 				Path: c.Path, Argv: c.Argv, Env: c.Env, Dir: c.Dir, UID: cfg.UID, GID: cfg.GID, OwnUID: cfg.OwnUID,

@@ -29,16 +29,13 @@ type displaying struct {
 	size int64  // of the text of the user, which the program puts into its main file
 }
 
-// mainFile is the file that Code is written to.
-const mainFile = "main.py"
-
 // makeDisplaying makes the main file, which is there, that of a program that displays. Nothing of the program runs yet.
 func (x *execution) makeDisplaying() error {
-	fd, err := unix.Openat(x.folder.FD(), mainFile, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err := unix.Openat(x.folder.FD(), sandbox.MainFile, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("open the main file: %w", err)
 	}
-	f := os.NewFile(uintptr(fd), mainFile) //nolint:gosec // a descriptor
+	f := os.NewFile(uintptr(fd), sandbox.MainFile) //nolint:gosec // a descriptor
 	defer f.Close()
 	code, err := io.ReadAll(f)
 	if err == nil {
@@ -58,7 +55,7 @@ func (x *execution) sendDisplays() {
 		return
 	}
 	if x.before != nil {
-		archive.Update(x.folder.FD(), x.before, mainFile, x.display.size)
+		archive.Update(x.folder.FD(), x.before, sandbox.MainFile, x.display.size)
 	}
 	dir := int(x.folder.TempRoot.Fd())
 	fd, err := unix.Openat(dir, x.display.file, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -82,6 +79,9 @@ func (x *execution) sendDisplays() {
 		case a.Op == "done":
 			x.res.DisplaysDropped += max(a.Dropped, 0)
 		}
+	}
+	if lines.Err() != nil {
+		x.res.DisplaysDropped++ // a line that is too long, and what follows it
 	}
 }
 

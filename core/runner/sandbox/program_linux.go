@@ -122,6 +122,9 @@ func Resolve(start protocol.Start, work *Folder, cfg protocol.Config, python arc
 	return p, err
 }
 
+// MainFile is the file in the work folder that Code is written to, and the first choice of an entrypoint.
+const MainFile = "main.py"
+
 // entrypoint returns the file to run as the interpreter's argument, relative to the program's folder, so that sys.argv[0] is
 // what the user wrote. chosen reports whether it was chosen among several .py files.
 func entrypoint(start protocol.Start, work *Folder, dir string, cfg protocol.Config, python archive.PythonFiles) (entry string, chosen bool, err error) {
@@ -130,9 +133,9 @@ func entrypoint(start protocol.Start, work *Folder, dir string, cfg protocol.Con
 			return "", false, err
 		}
 		if start.Directory != "" {
-			return filepath.Join(work.Path, "main.py"), false, nil
+			return filepath.Join(work.Path, MainFile), false, nil
 		}
-		return "main.py", false, nil
+		return MainFile, false, nil
 	}
 	root, err := os.OpenRoot(work.view().at(dir))
 	if err != nil {
@@ -143,7 +146,7 @@ func entrypoint(start protocol.Start, work *Folder, dir string, cfg protocol.Con
 		entry, err = namedEntrypoint(root, start.Entrypoint)
 		return entry, false, err
 	}
-	for i, name := range []string{"main.py", "__main__.py", python.First} {
+	for i, name := range []string{MainFile, "__main__.py", python.First} {
 		if name == "" {
 			continue
 		}
@@ -180,14 +183,14 @@ func argument(name string) string {
 }
 
 func writeCode(work *Folder, cfg protocol.Config, code string) error {
-	fd, err := unix.Openat(work.FD(), "main.py", unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o644)
+	fd, err := unix.Openat(work.FD(), MainFile, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o644)
 	if errors.Is(err, unix.EEXIST) {
 		return InvalidField("code", "must not come with a workspace that has a main.py")
 	}
 	if err != nil {
 		return fmt.Errorf("write code: %w", err)
 	}
-	f := os.NewFile(uintptr(fd), "main.py") //nolint:gosec // a descriptor
+	f := os.NewFile(uintptr(fd), MainFile) //nolint:gosec // a descriptor
 	_, err = f.WriteString(declared(code))
 	if cfg.UID != 0 {
 		err = errors.Join(err, f.Chown(cfg.UID, cfg.GID))
