@@ -139,12 +139,29 @@ func TestAnInterruptInTheEventLoopReachesACallback(t *testing.T) {
 
 func TestACellThatHasDroppedAnInterruptIsInterruptedOnceMore(t *testing.T) {
 	r := openSession(t, pythonSession())
-	r.wants(t, "import time\nx = 1\nclass Drops:\n    def __del__(self):\n        print('up', flush=True)\n        time.sleep(1e6)", "", "")
-	start := cellOf("Drops()\ntime.sleep(1e6)")
-	if res, rec := r.told(t, start, said{"up", agent.LimitTimeout}, said{"Exception ignored in", agent.LimitAgain}); res.Status != executor.StatusTimedOut || res.SessionState != executor.SessionStateKept {
+	r.wants(t, "import time\nx = 1", "", "")
+	start := cellOf("try:\n    print('up', flush=True)\n    time.sleep(1e6)\nexcept KeyboardInterrupt:\n    print('dropped', flush=True)\ntime.sleep(1e6)")
+	if res, rec := r.told(t, start, said{"up", agent.LimitTimeout}, said{"dropped", agent.LimitAgain}); res.Status != executor.StatusTimedOut || res.SessionState != executor.SessionStateKept {
 		t.Errorf("%s %q, stderr %q", describe(res), res.SessionState, rec.stderr())
 	}
 	r.wants(t, "x", "", "1")
+}
+
+// Python drops an interrupt that comes in a finalizer. The cell does not wait for the time at which it would be interrupted once more.
+func TestAnInterruptThatPythonDropsComesAgain(t *testing.T) {
+	r := openSession(t, pythonSession())
+	r.wants(t, "import sys, time, weakref\nx = 1\ndef wait(*_):\n    print('up', flush=True)\n    time.sleep(1e6)\nclass Drops:\n    __del__ = wait\nclass Plain: pass", "", "")
+	for name, code := range map[string]string{
+		"in a finalizer":               "Drops()",
+		"in the callback of a weakref": "o = Plain(); w = weakref.ref(o, wait); del o",
+		"in two finalizers":            "a = [Drops(), Drops()]; del a",
+	} {
+		res, rec := r.told(t, cellOf(code+"\ntime.sleep(1e6)"), said{"up", agent.LimitTimeout})
+		if res.Status != executor.StatusTimedOut || res.SessionState != executor.SessionStateKept || !strings.Contains(rec.stderr(), "Exception ignored in") {
+			t.Errorf("%s: %s %q, stderr %q", name, describe(res), res.SessionState, rec.stderr())
+		}
+		r.wants(t, "x", "", "1")
+	}
 }
 
 func TestNodeThatIsInterruptedAnywhereKeepsItsState(t *testing.T) {

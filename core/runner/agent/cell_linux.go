@@ -217,6 +217,10 @@ func (c *cell) watch(answers <-chan drivers.Answer) {
 				if c.reason != executor.StatusUnknown {
 					interrupt = nil
 				}
+			case "lost":
+				if c.reason != executor.StatusUnknown {
+					interrupt = i.Send()
+				}
 			case "reading":
 				c.opened()
 			case "done":
@@ -249,7 +253,7 @@ func (c *cell) watch(answers <-chan drivers.Answer) {
 		case <-interrupt:
 			interrupt = i.Send()
 		case <-again:
-			if begun { // what has heard the interrupt may have lost it, as Python does in a finalizer
+			if begun { // what has heard the interrupt may have dropped it
 				interrupt = i.Send()
 			}
 		case <-grace:

@@ -15,6 +15,7 @@
 //	  ready      version
 //	  begun      n: the code runs from here on, and gets the interrupts (with Driver.Begins)
 //	  heard      n: an interrupt has reached the code (with Driver.Hears)
+//	  lost       n: the interpreter has dropped an interrupt that was heard, as Python does in a finalizer
 //	  reading    n: stdin is open
 //	  display    n, display {data {mime: base64}, value, truncated}
 //	  done       n, code, dropped: the cell has ended, and its output was flushed before

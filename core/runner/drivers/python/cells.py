@@ -357,6 +357,7 @@ def prepare(message):
         os.register_at_fork(after_in_child=after_fork)
     builtins.display = HOME["display"] = display
     sys.displayhook = displayhook
+    sys.unraisablehook = unraisablehook
     builtins.__magic__ = HOME["__magic__"] = magic
     sys.dont_write_bytecode = True  # its files are dated by the second, so an edit within one would run the old code
     change_modules()

@@ -65,6 +65,7 @@ S = State()
 NS = sys.modules["__main__"].__dict__
 HOME = dict(builtins.__dict__)
 SYSTEM_EXCEPTHOOK = sys.excepthook
+SYSTEM_UNRAISABLEHOOK = sys.unraisablehook
 get_pid = os.getpid
 MAIN_THREAD = _thread.get_ident()
 DEFAULT_INT_HANDLER = signal.default_int_handler
@@ -188,6 +189,18 @@ def heard():
     try:
         write_line(b'{"op":"heard","n":%d}\n' % S.cell)
     finally:
+        S.critical -= 1
+
+
+def unraisablehook(unraisable):
+    """Reports what Python drops, as it does by itself. An interrupt that came in a finalizer is dropped, too, and is asked for once more."""
+    S.critical += 1  # one that comes here would be dropped as well
+    try:
+        SYSTEM_UNRAISABLEHOOK(unraisable)
+        if unraisable.exc_type is KeyboardInterrupt and _thread.get_ident() == MAIN_THREAD and not S.child and get_pid() == S.pid:
+            write_line(b'{"op":"lost","n":%d}\n' % S.cell)
+    finally:
+        S.pending = False  # the runner sends it until it is heard
         S.critical -= 1
 
 
