@@ -29,6 +29,7 @@ func interpret(s *executor.Spec, invalid *executor.Problems) {
 		invalid.Add("code", "must be at most %d bytes in %s: send it as a file, and name that as entrypoint", maxInlineCode, s.Language)
 		return
 	}
+	noPythonPackages(*s, invalid)
 	var command []string
 	switch {
 	case s.Language == executor.LanguageJavaScript && s.Code != "":
@@ -42,4 +43,11 @@ func interpret(s *executor.Spec, invalid *executor.Problems) {
 	}
 	s.Command = slices.Concat(command, s.Args)
 	s.Code, s.Entrypoint, s.Args, s.Language = "", "", nil, executor.LanguageDefault
+}
+
+// noPythonPackages refuses requirements of JavaScript, which would be looked for among Python's packages. A shell may call programs of these.
+func noPythonPackages(s executor.Spec, p *executor.Problems) {
+	if s.Language == executor.LanguageJavaScript && s.Requirements != "" {
+		p.Add("requirements_txt", "must be empty in JavaScript: %s", executor.NoNPM)
+	}
 }

@@ -23,13 +23,15 @@ func TestOtherLanguagesRunAsCommandsOfTheirInterpreters(t *testing.T) {
 		{executor.Spec{Language: shell, Code: "echo", Args: args}, []string{"sh", "-c", shellText, "sh", "echo", "main.sh", "a", "b"}, ""},
 		{executor.Spec{Language: js}, nil, "entrypoint"},
 		{executor.Spec{Language: js, Code: long}, nil, "code"},
+		{executor.Spec{Language: js, Code: "1", Requirements: "left-pad"}, nil, "requirements_txt"},
+		{executor.Spec{Language: shell, Code: "echo", Requirements: "six"}, []string{"sh", "-c", shellText, "sh", "echo", "main.sh"}, ""},
 		{executor.Spec{Language: executor.LanguagePython, Code: "1"}, nil, ""},
 		{executor.Spec{Language: js, Code: "1", Session: "s"}, nil, ""},
 		{executor.Spec{Language: js, Command: []string{"x"}}, []string{"x"}, ""},
 	} {
 		got, invalid := c.spec.Clone(), executor.Problems{}
 		interpret(&got, &invalid)
-		if c.want != nil && !slices.Equal(got.Command, c.want) || c.want == nil && got.Code != c.spec.Code {
+		if c.want != nil && !slices.Equal(got.Command, c.want) || c.want == nil && c.wrong == "" && got.Code != c.spec.Code {
 			t.Errorf("%+v: %q", c.spec, got.Command)
 		}
 		if wrong := len(invalid) > 0; wrong != (c.wrong != "") || wrong && invalid[0].Field != c.wrong {

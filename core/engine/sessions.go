@@ -182,6 +182,7 @@ func (e *Engine) AddRequirements(ctx context.Context, id, requirements string) (
 	if strings.TrimSpace(requirements) == "" {
 		invalid.Add("requirements_txt", "must not be empty")
 	}
+	noPythonPackages(executor.Spec{Language: s.Language, Requirements: requirements}, &invalid)
 	if err := invalid.Err(executor.Invalid, "submit", "; "); err != nil {
 		return nil, err
 	}

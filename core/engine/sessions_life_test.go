@@ -341,6 +341,9 @@ func TestVariablesAndAddedRequirements(t *testing.T) {
 		wantCode(t, err, executor.Invalid, "requirements_txt")
 		_, err = r.AddRequirements(ctx, s.ID, " \n")
 		wantCode(t, err, executor.Invalid, "requirements_txt")
+		js := must(r.OpenSession(ctx, executor.Session{Language: executor.LanguageJavaScript}))
+		_, err = r.AddRequirements(ctx, js.ID, "left-pad")
+		wantCode(t, err, executor.Invalid, "requirements_txt")
 		// A tool waits for its turn, and gives up with its ctx.
 		r.submit(ctx, "hang", in(s))
 		synctest.Wait()

@@ -211,6 +211,8 @@ func TestEveryBadFieldOfASessionIsNamed(t *testing.T) {
 			"language", "config.network_disabled", "python_version", "docker_image", "config.memory_mb", "config.pids", "backend")
 		_, err = r.OpenSession(as("alice"), executor.Session{Spec: executor.Spec{Requirements: "no-such-package"}})
 		wantCode(t, err, executor.Invalid, "requirements_txt")
+		_, err = r.OpenSession(as("alice"), executor.Session{Language: executor.LanguageJavaScript, Spec: executor.Spec{Requirements: "left-pad"}})
+		wantCode(t, err, executor.Invalid, "requirements_txt")
 		r.wantNoSessions()
 		plain := newRig(t, setup{})
 		_, err = plain.OpenSession(as("alice"), executor.Session{})

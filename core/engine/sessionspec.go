@@ -82,6 +82,7 @@ func validateSessionSpec(s executor.Spec, p *executor.Problems) {
 	checkText(p, "requirements_txt", s.Requirements, maxRequirements)
 	checkList(p, "pre_commands", s.PreCommands, maxPatterns, maxArgument)
 	checkText(p, "backend", s.Backend, maxKey)
+	noPythonPackages(s, p)
 	validateEnvironment(s.Env, p)
 	validateWords(executor.Spec{Language: s.Language, Network: s.Network, PythonVersion: s.PythonVersion, Image: s.Image}, p)
 }

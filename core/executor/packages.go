@@ -28,3 +28,7 @@ func PackageOf(module string) string {
 	}
 	return strings.ReplaceAll(top, "_", "-")
 }
+
+// NoNPM says what JavaScript has in place of npm packages, for the end of a message.
+const NoNPM = "npm packages cannot be installed, and package.json is not read. Use Node's own modules (fs, crypto, node:test, fetch), " +
+	"write the module to a file and require('./name.js'), or use Python, whose packages can be installed"

@@ -56,7 +56,7 @@ func (a advice) hint(code, stderr string, failed bool) string {
 	case noPip().MatchString(stderr), offline && (calls || strings.Contains(stderr, "pip")), calls && failed && module == "":
 		return a.pip(packages)
 	case noNPM().MatchString(stderr), npmLine().MatchString(code) && failed:
-		return noNPMPackages + "."
+		return executor.NoNPM + "."
 	case systemLine().MatchString(code) && (failed || noSystem().MatchString(stderr)):
 		return "System packages cannot be installed: use Python packages, or have the server use an image that has them (backend docker)."
 	case !failed:
@@ -84,7 +84,7 @@ func (a advice) hint(code, stderr string, failed bool) string {
 	case strings.HasPrefix(module, "."), strings.HasPrefix(module, "/"):
 		return fmt.Sprintf("There is no file %s: write it first, or give its path from the folder of the code.", module)
 	}
-	return fmt.Sprintf("Module %s is missing: %s.", module, noNPMPackages)
+	return fmt.Sprintf("Module %s is missing: %s.", module, executor.NoNPM)
 }
 
 // asked returns the packages that the message of an error, the end of stderr, says to install.

@@ -70,10 +70,6 @@ func named(words []string) []string {
 	return list
 }
 
-// noNPMPackages says what JavaScript has in place of npm packages.
-const noNPMPackages = "npm packages cannot be installed, and package.json is not read. Use Node's own modules (fs, crypto, node:test, fetch), " +
-	"write the module to a file and require('./name.js'), or use Python, whose packages can be installed"
-
 // commandText returns an argv as installs reads it.
 func commandText(argv []string) string {
 	words := make([]string, len(argv))

@@ -172,7 +172,7 @@ func (c contexts) create(ctx context.Context, request mcp.CallToolRequest, a cre
 	if language == executor.LanguageJavaScript {
 		switch {
 		case len(a.Requirements) > 0:
-			return contextError(codeInvalidParams, "requirements: must be empty for a JavaScript context: %s", noNPMPackages), nil
+			return contextError(codeInvalidParams, "requirements: must be empty for a JavaScript context: %s", executor.NoNPM), nil
 		case a.PythonVersion != "":
 			return contextError(codeInvalidParams, "python_version: must be empty for a JavaScript context (got %q)", a.PythonVersion), nil
 		}

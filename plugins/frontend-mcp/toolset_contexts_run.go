@@ -25,7 +25,7 @@ func (c contexts) runCode(ctx context.Context, request mcp.CallToolRequest, a ru
 		return contextError(codeInvalidParams, "%v", err), nil
 	}
 	if lines != "" && c.language(ctx, a.ContextID) == executor.LanguageJavaScript {
-		return contextError(codeInvalidParams, "requirements: must be empty in a JavaScript context: %s", noNPMPackages), nil
+		return contextError(codeInvalidParams, "requirements: must be empty in a JavaScript context: %s", executor.NoNPM), nil
 	}
 	progress := newProgress(ctx, request)
 	spec := executor.Spec{Session: a.ContextID, Code: a.Code}

@@ -112,7 +112,7 @@ func (c contexts) install(ctx context.Context, request mcp.CallToolRequest, a in
 		return contextError(codeInvalidParams, "%v", err), nil
 	}
 	if c.language(ctx, a.ContextID) == executor.LanguageJavaScript {
-		return contextError(codeInvalidParams, "packages: a JavaScript context takes none: %s", noNPMPackages), nil
+		return contextError(codeInvalidParams, "packages: a JavaScript context takes none: %s", executor.NoNPM), nil
 	}
 	newProgress(ctx, request).say("installing", true)
 	all, err := c.svc.AddRequirements(ctx, a.ContextID, lines)
