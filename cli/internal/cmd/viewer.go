@@ -72,7 +72,9 @@ func (v *viewer) view(d *target, id string, p *progress) error {
 		cancel(context.Cause(d.ctx))
 		<-stopped
 		if err == nil && v.kill {
-			v.keep(d, id)
+			v.keep(d, id, func(late context.Context) error {
+				return v.printResult(late, d, id, out.Bytes(), errs.Bytes(), f.displays)
+			})
 		}
 		return context.Cause(d.ctx)
 	}
@@ -88,11 +90,7 @@ func (v *viewer) view(d *target, id string, p *progress) error {
 		v.g.note("%s", saidOf(saved, v.output, v.named))
 	}
 	if v.g.json {
-		e, err := d.Get(d.ctx, id)
-		if err != nil {
-			return err
-		}
-		if err := printJSON(v.g.Out, apijson.ResultOf(e, out.Bytes(), errs.Bytes(), f.displays)); err != nil {
+		if err := v.printResult(d.ctx, d, id, out.Bytes(), errs.Bytes(), f.displays); err != nil {
 			return err
 		}
 	} else {
@@ -101,21 +99,33 @@ func (v *viewer) view(d *target, id string, p *progress) error {
 	return exit.With(exit.OfResult(result), nil)
 }
 
-// keep saves what an execution has written that Ctrl-C has ended.
-func (v *viewer) keep(d *target, id string) {
-	if v.output == "" {
-		return
+// printResult prints the result of an execution that has ended, for --json.
+func (v *viewer) printResult(ctx context.Context, d *target, id string, stdout, stderr []byte, displays []executor.Display) error {
+	e, err := d.Get(ctx, id)
+	if err != nil {
+		return err
 	}
+	return printJSON(v.g.Out, apijson.ResultOf(e, stdout, stderr, displays))
+}
+
+// keep saves what an execution has written that Ctrl-C has ended, and prints its result with --json. The command's error is Ctrl-C.
+func (v *viewer) keep(d *target, id string, print func(context.Context) error) {
 	bounded, done := stop.Within(d.ctx, killTimeout, errKill)
 	defer done()
-	late := *d
-	late.ctx = bounded
-	saved, err := saveArtifacts(&late, id, v.output, v.hidden)
-	if err != nil {
-		fmt.Fprintf(v.g.Err, "python-executor: save artifacts in %s: %s\n", v.output, clean(err.Error()))
-		return
+	if v.output != "" {
+		late := *d
+		late.ctx = bounded
+		if saved, err := saveArtifacts(&late, id, v.output, v.hidden); err != nil {
+			fmt.Fprintf(v.g.Err, "python-executor: save artifacts in %s: %s\n", v.output, clean(err.Error()))
+		} else {
+			v.g.note("%s", saidOf(saved, v.output, v.named))
+		}
 	}
-	v.g.note("%s", saidOf(saved, v.output, v.named))
+	if v.g.json {
+		if err := print(bounded); err != nil {
+			fmt.Fprintf(v.g.Err, "python-executor: print the result: %s\n", clean(err.Error()))
+		}
+	}
 }
 
 // leave handles Ctrl-C: it stops the execution if v.kill is set (the program gets SIGINT first, and time for it), else it only stops following.

@@ -58,6 +58,15 @@ func (s *stub) Cancel(ctx context.Context, id string) (executor.Execution, error
 	return executor.Execution{ID: id, Status: executor.StatusKilled}, nil
 }
 
+func (s *stub) Get(ctx context.Context, id string) (executor.Execution, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.cancelled) == 0 {
+		return executor.Execution{ID: id, Status: executor.StatusRunning}, ctx.Err()
+	}
+	return executor.Execution{ID: id, Status: executor.StatusKilled, Result: &executor.Result{Status: executor.StatusKilled}}, ctx.Err()
+}
+
 func (s *stub) Events(ctx context.Context, _ string, _ uint64) iter.Seq2[executor.Event, error] {
 	return func(yield func(executor.Event, error) bool) {
 		s.mu.Lock()
