@@ -81,10 +81,11 @@ func TestFlagsThatAreRefused(t *testing.T) {
 		"--entrypoint: must not be empty":                 {"run", "--entrypoint", ""},
 		"--command: must be followed by -- and a command": {"run", "--command"},
 		"--entrypoint: must not be given with --command":  {"run", "--command", "--entrypoint", "x", "--", "a"},
-		"--server: must be an http or https URL":          {"run", "--server", "localhost:80"},
+		"--server: must begin with http:// or https://":   {"run", "--server", "localhost:80"},
+		"--server: must have a port":                      {"run", "--server", "http://localhost:0"},
 		"unknown flag: --nonsense":                        {"run", "--nonsense"},
 		"--quiet: must not be given with --verbose":       {"run", "-qv"},
-		"--token: must not contain spaces":                {"run", "--token", "a b"},
+		"--token: must be visible ASCII characters":       {"run", "--token", "a b"},
 	} {
 		t.Run(want, func(t *testing.T) {
 			o, g, err := parse(t, args...)

@@ -1,9 +1,9 @@
 package cmd
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"strings"
 
@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/python-executor/python-executor/cli/internal/app"
+	pyexec "github.com/python-executor/python-executor/sdk/go"
 )
 
 // global holds the streams and the global flags, which all commands share.
@@ -171,28 +172,14 @@ func (g *global) settle() error {
 	if g.quiet && g.verbose {
 		return errors.New("--quiet: must not be given with --verbose")
 	}
-	if strings.ContainsFunc(g.token, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
-		return fmt.Errorf("%s: must not contain spaces or line ends", from("token", "PYEXEC_TOKEN"))
+	g.server = strings.TrimRight(strings.TrimSuffix(strings.TrimRight(g.server, "/"), "/api/v1"), "/")
+	// A token is checked without a server, too.
+	_, err := pyexec.NewClient(cmp.Or(g.server, "http://localhost"), pyexec.WithToken(g.token))
+	if e, ok := errors.AsType[*pyexec.Error](err); ok && len(e.Fields) == 1 { // server or token, which the flags are called, too
+		f := e.Fields[0]
+		return fmt.Errorf("%s: %s", from(f.Field, "PYEXEC_"+strings.ToUpper(f.Field)), f.Message)
 	}
-	if g.server != "" {
-		u, err := url.Parse(g.server)
-		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			return fmt.Errorf("%s: must be an http or https URL%s (got %q)", from("server", "PYEXEC_SERVER"), withScheme(g.server), g.server)
-		}
-		g.server = strings.TrimRight(strings.TrimSuffix(strings.TrimRight(g.server, "/"), "/api/v1"), "/")
-	}
-	return nil
-}
-
-// withScheme returns a question for an address without its scheme, "" for other texts.
-func withScheme(address string) string {
-	if strings.Contains(address, "://") {
-		return ""
-	}
-	if u, err := url.Parse("http://" + address); err != nil || u.Host == "" {
-		return ""
-	}
-	return ": did you mean http://" + address + "?"
+	return err
 }
 
 // note writes a message that --quiet turns off.
