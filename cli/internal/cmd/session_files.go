@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,8 +87,8 @@ func newSessionCopy(g *global) *cobra.Command {
 		Short: "Copy files into or out of a session",
 		Long: `Copy a file, or with -r a folder, into or out of a session. One argument is ID:PATH or NAME:PATH, the other a local path, or
 - for standard input or output. If the destination is a folder or ends with a slash, the source keeps its name there. Files keep
-their permission bits, and empty folders are copied. An existing file is
-replaced completely or not at all.`,
+their permission bits, out of a session as far as the umask leaves them, and empty folders are copied. An existing file is replaced
+completely or not at all.`,
 		Example: "  python-executor session cp data.csv ctx-…:data/\n  python-executor session cp ctx-…:plot.png .\n  tar c src | python-executor session cp - ctx-…:src.tar",
 		Args:    exactly(2, "a source and a destination, one of them ID:PATH of a session"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -309,14 +310,11 @@ func (o *sessionCopyOptions) downloadFile(ctx context.Context, svc executor.Serv
 	return nil
 }
 
-// replaceFile writes a file completely or not at all.
+// replaceFile writes a file completely or not at all. It has the permission bits of mode that the user's umask leaves; mode 0 is that of
+// a server that does not tell it.
 func replaceFile(root *os.Root, name string, mode fs.FileMode, r io.Reader) error {
-	permissions := fs.FileMode(0o666)
-	if mode&0o111 != 0 {
-		permissions = 0o777
-	}
 	temporary := fmt.Sprintf("%s.part-%d", name, os.Getpid())
-	f, err := root.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, permissions)
+	f, err := root.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, cmp.Or(mode.Perm(), 0o666))
 	if err != nil {
 		return err
 	}

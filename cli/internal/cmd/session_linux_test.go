@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -329,6 +330,17 @@ func TestFilesOfASession(t *testing.T) {
 	ok("", "cp", id+":new folder/a b.txt", "down/")
 	ok("", "cp", id+":renamed.txt", ".")
 	ok("", "cp", id+":a b.txt", "back.txt") // replaced
+	if err := errors.Join(os.MkdirAll("modes/empty", 0o700), os.WriteFile("modes/tool", nil, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	ok("", "cp", "-r", "modes", id+":")
+	ok("", "cp", "-r", id+":modes", "modes back")
+	if info, err := os.Stat("modes back/tool"); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("a program comes back with %v, %v", info, err)
+	}
+	if entries, err := os.ReadDir("modes back/empty"); err != nil || len(entries) != 0 {
+		t.Errorf("an empty folder comes back with %v, %v", entries, err)
+	}
 	ok("", "cp", "-r", id+":tree", "copy")
 	ok("", "cp", "-r", id+":.", "all")
 	for name, want := range map[string]string{"back.txt": "text", "down/a b.txt": "text", "renamed.txt": "text", "copy/one": "1", "copy/sub/two é": "2", "all/tree/sub/two é": "2", "all/from/stdin": "piped"} {
@@ -388,11 +400,12 @@ func TestADownloadStaysInItsFolder(t *testing.T) {
 	if err != nil || len(entries) != 1 {
 		t.Errorf("%v %v", entries, err)
 	}
-	for name, mode := range map[string]os.FileMode{"program": 0o755, "mine": 0o700, "text": 0o644} {
+	for name, mode := range map[string]os.FileMode{"program": 0o755, "mine": 0o700, "secret": 0o600, "text": 0o644, "unknown": 0} {
 		if err := replaceFile(root, name, mode, strings.NewReader("x")); err != nil {
 			t.Error(err)
 		}
-		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode()&0o100 != mode&0o100 {
+		want := cmp.Or(mode, 0o666) // of which the umask may take from the group and from others
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode().Perm()&^want != 0 || info.Mode()&0o700 != want&0o700 {
 			t.Errorf("%s: %v %v", name, info, err)
 		}
 	}
