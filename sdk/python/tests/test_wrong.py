@@ -101,6 +101,12 @@ ARGUMENTS: List[Any] = [
     (lambda c: c.run("1", "2"), "run: must get at most 1 arguments without a name (got 2): files=, directory=, tar= … take the others"),
     (lambda c: c.run(), "code: must be given, unless files, directory, tar, script or command is"),
     (lambda c: c.run(HERE), f"code: must be text (got {type(HERE).__name__}): a file is sent with files=[path]"),
+    (lambda c: c.run(str(HERE)), f"code: must be the text of a program ({str(HERE)!r} is the path of a file: files=[{str(HERE)!r}] sends and runs it)"),
+    (lambda c: c.submit(f"{HERE}\n"), f"code: must be the text of a program ({str(HERE)!r} is the path of a file: files=[{str(HERE)!r}] sends and runs it)"),
+    (
+        lambda c: Session(c, SessionInfo(session_id="ctx-1", language="python")).run(str(HERE)),
+        f"code: must be the text of a program ({str(HERE)!r} is the path of a file: Path({str(HERE)!r}).read_text() is its text)",
+    ),
     (lambda c: c.run(b"1"), "code: must be text (got bytes): decode it"),
     (lambda c: c.run(print), "code: must be text (got builtin_function_or_method): the decorator remote runs a function"),
     (lambda c: c.run("print('\ud83d')"), "code: must be text that UTF-8 can encode"),

@@ -144,6 +144,13 @@ def _instead_of_code(given: object) -> str:
     return ": the decorator remote runs a function" if callable(given) else ""
 
 
+def check_text(code: object, remedy: str) -> None:
+    """Raise an error if code that is to run as Python is the path of a local file: as a program it would be a NameError."""
+    if isinstance(code, str) and code.rstrip().endswith(".py") and os.path.isfile(code.strip()):
+        path = code.strip()
+        raise invalid("code", f"must be the text of a program ({path!r} is the path of a file: {remedy.format(path)})")
+
+
 def batch_members(cases: object, parallel: Optional[int], stop_at_first_failure: bool) -> Dict[str, Any]:
     """Return the members that a batch has beside those of a program."""
     if isinstance(cases, (str, bytes, dict)) or not isinstance(cases, Iterable):
@@ -186,6 +193,8 @@ def submission(
     if code is None and script is None and not inputs and "command" not in body:
         raise invalid("code", "must be given, unless files, directory, tar, script or command is")
     if code is not None:
+        if body.get("language", "python") == "python" and "session_id" not in body:
+            check_text(code, "files=[{!r}] sends and runs it")
         body["code"] = code
     if script is not None:
         body["script"] = script

@@ -104,6 +104,20 @@ async def test_requirements_are_installed_into_a_session(server: Server) -> None
             await session.install("no-such-package-of-these-tests==1")
 
 
+async def test_modes_and_empty_folders_stay(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "tool").write_text("#!/bin/sh\necho ran\n")
+    (tmp_path / "tool").chmod(0o755)
+    async with AsyncClient() as client, await client.open_session(name="by its name"):
+        session = await client.session("by its name")
+        assert (await session.upload(tmp_path / "tool")).mode == 0o755
+        assert (await session.upload(b"#!/bin/sh\necho ran\n", "bin/tool", mode=0o711)).mode == 0o711
+        assert (await session.upload(b"", "plain")).mode == 0o644
+        assert (await session.make_folder("bin/empty")).directory
+        assert (await session.run(command=["sh", "-c", "./tool; bin/tool; ls -a bin/empty | wc -l"])).stdout == "ran\nran\n2\n"
+        modes = {f.path: f.mode for f in await session.files(recursive=True) if not f.directory}
+        assert modes == {"bin/tool": 0o711, "plain": 0o644, "tool": 0o755}
+
+
 async def test_a_session_shows_its_output_live(server: Server) -> None:
     text = io.StringIO()
     async with AsyncClient() as client, await client.open_session() as session:

@@ -11,6 +11,7 @@ from .._http import Call
 from .._input import Body, Bytes, check_order, invalid, json_body, source
 from .._keywords import suggesting
 from .._progress import Progress, reporting
+from .._submission import check_text
 from ..errors import ExecutorError
 from ..events import Event
 from ..models import Execution, File, SessionInfo, Variable, decode, decode_list
@@ -79,6 +80,7 @@ class AsyncSession:
 
         Plots and the value of the last expression are in its displays. The arguments are those of `AsyncClient.run`.
         """
+        self._check(code)
         options["session_id"] = self._id()
         return await self._client.run(
             code, stdin=stdin, stdout=stdout, stderr=stderr, on_event=on_event, artifacts_to=artifacts_to, **options
@@ -86,8 +88,13 @@ class AsyncSession:
 
     async def submit(self, code: Optional[str] = None, *, stdin: Optional[Stdin] = None, **options: Unpack[RunOptions]) -> str:
         """Start an Execution in the Session and return its id."""
+        self._check(code)
         options["session_id"] = self._id()
         return await self._client.submit(code, stdin=stdin, **options)
+
+    def _check(self, code: Optional[str]) -> None:
+        if self.info.language == "python":
+            check_text(code, "Path({!r}).read_text() is its text")
 
     def _id(self) -> str:
         if not self.session_id:  # the code would run in a sandbox of its own

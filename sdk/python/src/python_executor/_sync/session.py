@@ -12,6 +12,7 @@ from .._http import Call
 from .._input import Body, Bytes, check_order, invalid, json_body, source
 from .._keywords import suggesting
 from .._progress import Progress, reporting
+from .._submission import check_text
 from ..errors import ExecutorError
 from ..events import Event
 from ..models import Execution, File, SessionInfo, Variable, decode, decode_list
@@ -80,6 +81,7 @@ class Session:
 
         Plots and the value of the last expression are in its displays. The arguments are those of `Client.run`.
         """
+        self._check(code)
         options["session_id"] = self._id()
         return self._client.run(
             code, stdin=stdin, stdout=stdout, stderr=stderr, on_event=on_event, artifacts_to=artifacts_to, **options
@@ -87,8 +89,13 @@ class Session:
 
     def submit(self, code: Optional[str] = None, *, stdin: Optional[Stdin] = None, **options: Unpack[RunOptions]) -> str:
         """Start an Execution in the Session and return its id."""
+        self._check(code)
         options["session_id"] = self._id()
         return self._client.submit(code, stdin=stdin, **options)
+
+    def _check(self, code: Optional[str]) -> None:
+        if self.info.language == "python":
+            check_text(code, "Path({!r}).read_text() is its text")
 
     def _id(self) -> str:
         if not self.session_id:  # the code would run in a sandbox of its own
