@@ -281,6 +281,7 @@ func TestFilesOfASession(t *testing.T) {
 		if o := cli(t, env, nil, "session", "cp", id+":data/a.txt", "-"); o.code != 0 || o.stdout != "by the CLI" {
 			t.Errorf("cp: %+v", o)
 		}
+		modesAndEmptyFolders(t, s)
 	})
 }
 
