@@ -185,7 +185,7 @@ func TestALimitThatWasHitIsTold(t *testing.T) {
 		suffix, note string
 	}{
 		"memory":                 {executor.Result{Status: executor.StatusOutOfMemory, Signal: "SIGKILL", Failure: limit("config.memory_mb")}, true, "[OUT OF MEMORY]", "The memory limit was reached (config.memory_mb: full): use less"},
-		"CPU time":               {executor.Result{Status: executor.StatusTimedOut, Signal: "SIGKILL", Failure: limit(executor.FieldCPUTime)}, true, "[TIMEOUT]", "The CPU time limit was reached (config.cpu_seconds: full): do less"},
+		"CPU time":               {executor.Result{Status: executor.StatusTimedOut, Signal: "SIGKILL", Failure: limit(executor.FieldCPUTime)}, true, "[TIMEOUT]", "The CPU time limit was reached (cpu_seconds: full): raise cpu_seconds, or do less"},
 		"time, unnamed":          {executor.Result{Status: executor.StatusTimedOut, Signal: "SIGKILL", Wall: 1500 * time.Millisecond}, true, "[TIMEOUT]", "The time limit was reached (timeout_ms: the program ran for 1.5 s): raise timeout_ms"},
 		"memory, unnamed":        {executor.Result{Status: executor.StatusOutOfMemory, Signal: "SIGKILL"}, true, "[OUT OF MEMORY]", "needed more memory"},
 		"memory of a child":      {executor.Result{Status: executor.StatusFailed, ExitCode: &one, Failure: limit("config.memory_mb")}, true, "[OUT OF MEMORY]", "config.memory_mb: full"},

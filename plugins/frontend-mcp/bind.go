@@ -90,6 +90,7 @@ var sameArguments = [][]string{
 	{"timeout_ms", "timeout_seconds", "timeout"}, {"context_id", "session_id", "session", "context", "id"}, {"job_id", "execution_id", "id", "job"},
 	{"command", "cmd", "code", "shell"}, {"content", "text", "data", "body"}, {"path", "file", "filename", "file_path", "name"},
 	{"directory", "dir", "cwd", "folder", "workdir"}, {"script_path", "file", "filename", "path"}, {"stdin", "input"}, {"args", "argv", "arguments"},
+	{"cpu_seconds", "cpu_time", "cpu_time_seconds", "cpu_limit", "cpu"},
 }
 
 // toolWith names the tool that has an argument which models give to another one.
@@ -148,6 +149,24 @@ func wholeNumbers(raw []byte) []byte {
 
 // maxWhole bounds the whole numbers that a float64 holds exactly.
 const maxWhole = 1 << 53
+
+// cpuArgs is the argument of every tool that runs a program and has a time limit.
+type cpuArgs struct {
+	CPUSeconds *float64 `json:"cpu_seconds,omitempty"`
+}
+
+// bound sets the CPU time in l, if the caller has given one.
+func (a cpuArgs) bound(l *executor.Limits) error {
+	switch {
+	case a.CPUSeconds == nil:
+		return nil
+	case *a.CPUSeconds <= 0:
+		return fmt.Errorf("cpu_seconds: must be > 0 (got %v): leave it out for the server's default", *a.CPUSeconds)
+	}
+	seconds := min(*a.CPUSeconds, float64(math.MaxInt64/time.Second)) // the engine refuses a Duration that is too long
+	l.CPUTime = max(1, time.Duration(math.Round(seconds*float64(time.Second))))
+	return nil
+}
 
 // duration returns n units, at most the maximum Duration. The engine refuses a Duration that is too long.
 func duration(n int64, unit time.Duration) time.Duration {

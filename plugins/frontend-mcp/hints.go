@@ -150,7 +150,7 @@ func limitReached(r executor.Result, timeout string) string {
 		}
 		field = cmp.Or(timeout, field)
 	case executor.FieldCPUTime:
-		kind, remedy = "CPU time", "do less in one call; the server's setting is limits.default.cpu_seconds"
+		kind, remedy, field = "CPU time", "raise cpu_seconds, or do less in one call", "cpu_seconds"
 	case "config.memory_mb":
 		kind, remedy = "memory", "use less, for example read data in pieces; the server's setting is limits.default.memory_mb"
 	case "config.disk_mb":

@@ -22,6 +22,7 @@ func (t *tools) instructions() string {
 		"A program that fails is a normal result with its exit code (-n: killed by signal n) and its stderr; hint or note says what to do. A tool error says which argument to change.",
 		fmt.Sprintf("Long output keeps its beginning and its end (%d bytes of each stream).", t.config.MaxResultBytes),
 		"Files that a program makes in its work folder come as resource links; read them with resources/read.",
+		"cpu_seconds bounds the CPU time of all processes of a program together; a program that uses more is stopped as by a timeout.",
 		"Packages come from requirements, dependencies or install_packages: pip, npm and apt do not run in code.",
 	}
 	if t.config.has(ToolsetContexts) {

@@ -17,6 +17,7 @@ type tool struct {
 	like                          string // the tool whose arguments it has: they are described there
 	tags                          []string
 	readOnly, destructive, closed bool // closed: what it runs has no network
+	idempotent                    bool // the same call again changes nothing more. A tool that is read-only has no such hint
 }
 
 // hints returns the protocol's hints as far as they differ from their defaults.
@@ -27,6 +28,9 @@ func (d tool) hints() mcp.ToolAnnotation {
 		hints.ReadOnlyHint = &yes
 	case !d.destructive:
 		hints.DestructiveHint = &no
+	}
+	if d.idempotent {
+		hints.IdempotentHint = &yes
 	}
 	if d.closed {
 		hints.OpenWorldHint = &no

@@ -46,13 +46,26 @@ func (s *script) inPlace(dir string) {
 	}
 }
 
-// timeout sets the timeout of s. nil means the default, and 0 the server's maximum.
-func (s *script) timeout(seconds *int64) error {
+// bound sets the limit of CPU time of s.
+func (s *script) bound(a cpuArgs) error {
+	if err := a.bound(&s.spec.Limits); err != nil {
+		return valueError("%v", err)
+	}
+	return nil
+}
+
+// limits sets the timeout and the limit of CPU time of s. A timeout of nil means the default, and 0 the server's maximum.
+func (s *script) limits(a syncArgs) error {
+	if err := s.bound(a.cpuArgs); err != nil {
+		return err
+	}
 	n := int64(defaultTimeoutSeconds)
-	if seconds != nil {
-		n = *seconds
+	if a.TimeoutSeconds != nil {
+		n = *a.TimeoutSeconds
 	}
 	switch {
+	case a.TimeoutSeconds == nil && s.spec.Limits.CPUTime > defaultTimeoutSeconds*time.Second/executor.TimeoutPerCPU:
+		s.spec.Limits.Timeout = 0 // the engine's default leaves the program time to use its CPU time
 	case n < 0:
 		return valueError("timeout_seconds must not be negative (got %d)", n)
 	case n == 0:

@@ -27,8 +27,9 @@ type runCodeArgs struct {
 	Code      string `json:"code"`
 	ContextID string `json:"context_id,omitempty"`
 	// Requirements are installed before the code runs.
-	Requirements []string `json:"requirements,omitempty" jsonschema:"Packages to install first; pip does not run in code"`
-	TimeoutMS    int64    `json:"timeout_ms,omitempty" jsonschema:"Interrupt then; a context keeps its state"`
+	Requirements []string `json:"requirements,omitempty" jsonschema:"Packages to install first; code has no pip"`
+	TimeoutMS    int64    `json:"timeout_ms,omitempty" jsonschema:"A context keeps its state"`
+	cpuArgs
 }
 
 type runCodeResult struct {
@@ -115,10 +116,10 @@ func (c contexts) add() {
 	}, bad, c.runCode)
 	addTool[createContextArgs, createContextResult](t, tool{
 		name:        "create_context",
-		description: "Open a python or javascript interpreter that keeps its state until stop_context or long idleness. " + net,
+		description: "Open a python or javascript interpreter that keeps its state until stop_context or idleness. " + net,
 	}, bad, c.create)
 	addTool[stopContextArgs, stopContextResult](t, tool{
-		name: "stop_context", destructive: true,
+		name: "stop_context", destructive: true, idempotent: true,
 		description: "End a context with its code, state and files.",
 	}, bad, c.stop)
 	addTool[listContextsArgs, listContextsResult](t, tool{

@@ -19,7 +19,7 @@ const encodingBase64 = "base64"
 
 type writeContextFileArgs struct {
 	ContextID string `json:"context_id"`
-	Path      string `json:"path" jsonschema:"In the work folder, like data/rows.csv"`
+	Path      string `json:"path" jsonschema:"Like data/rows.csv"`
 	Content   string `json:"content"`
 	Encoding  string `json:"encoding,omitempty" jsonschema:"text or base64"`
 }
@@ -32,7 +32,7 @@ type writeContextFileResult struct {
 type readContextFileArgs struct {
 	ContextID string `json:"context_id"`
 	Path      string `json:"path"`
-	Offset    int64  `json:"offset,omitempty" jsonschema:"next_offset of the answer before"`
+	Offset    int64  `json:"offset,omitempty" jsonschema:"The last next_offset"`
 }
 
 type readContextFileResult struct {
@@ -46,12 +46,12 @@ type readContextFileResult struct {
 // addFileTools adds the tools that write and read files of a context.
 func (c contexts) addFileTools(bad func(error) *mcp.CallToolResult) {
 	addTool[writeContextFileArgs, writeContextFileResult](c.tools, tool{
-		name: "write_context_file", destructive: true,
-		description: "Write a file into a context's work folder, the folder of its code.",
+		name: "write_context_file", destructive: true, idempotent: true,
+		description: "Write a file into the work folder of a context's code.",
 	}, bad, c.writeFile)
 	addTool[readContextFileArgs, readContextFileResult](c.tools, tool{
 		name: "read_context_file", readOnly: true,
-		description: "Read a file of a context: an image as an image, long text in pieces.",
+		description: "Read a context's file: images as images, long text in pieces.",
 	}, bad, c.readFile)
 }
 

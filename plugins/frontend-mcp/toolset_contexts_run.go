@@ -20,6 +20,10 @@ func (c contexts) runCode(ctx context.Context, request mcp.CallToolRequest, a ru
 	case a.TimeoutMS < 0:
 		return contextError(codeInvalidParams, "timeout_ms: must not be negative (got %d)", a.TimeoutMS), nil
 	}
+	limits := executor.Limits{Timeout: duration(a.TimeoutMS, time.Millisecond)}
+	if err := a.bound(&limits); err != nil {
+		return contextError(codeInvalidParams, "%v", err), nil
+	}
 	lines, err := requirements("requirements", a.Requirements)
 	if err != nil {
 		return contextError(codeInvalidParams, "%v", err), nil
@@ -40,7 +44,7 @@ func (c contexts) runCode(ctx context.Context, request mcp.CallToolRequest, a ru
 			return c.contextFailure(ctx, "run_code", a.ContextID, err), nil
 		}
 	}
-	spec.Limits.Timeout = duration(a.TimeoutMS, time.Millisecond)
+	spec.Limits = limits
 	if a.ContextID != "" {
 		c.logRun(ctx, a.ContextID)
 	}

@@ -13,11 +13,11 @@ import (
 )
 
 // contextNames maps the fields of a Spec to the arguments of the toolset.
-var contextNames = map[string]string{"requirements_txt": "requirements", "config.timeout_seconds": "timeout_ms"}
+var contextNames = map[string]string{"requirements_txt": "requirements", "config.timeout_seconds": "timeout_ms", executor.FieldCPUTime: "cpu_seconds"}
 
 type installPackagesArgs struct {
 	ContextID string   `json:"context_id"`
-	Packages  []string `json:"packages" jsonschema:"Like numpy or pandas>=2"`
+	Packages  []string `json:"packages" jsonschema:"Like pandas>=2"`
 }
 
 type installPackagesResult struct {
@@ -49,16 +49,16 @@ type restartContextResult struct {
 // addState adds the tools for what a context has: its packages and its interpreter.
 func (c contexts) addState(bad func(error) *mcp.CallToolResult) {
 	addTool[installPackagesArgs, installPackagesResult](c.tools, tool{
-		name:        "install_packages",
+		name: "install_packages", idempotent: true,
 		description: "Install Python packages into a context. Its state is kept.",
 	}, bad, c.install)
 	addTool[interruptContextArgs, interruptContextResult](c.tools, tool{
-		name:        "interrupt_context",
+		name: "interrupt_context", idempotent: true,
 		description: "Stop code that runs in a context, as Ctrl-C. Its state is kept.",
 	}, bad, c.interrupt)
 	addTool[restartContextArgs, restartContextResult](c.tools, tool{
 		name: "restart_context", destructive: true,
-		description: "Restart a context's interpreter: code and variables are gone, packages and files stay.",
+		description: "Restart a context's interpreter: variables are gone, packages and files stay.",
 	}, bad, c.restart)
 }
 

@@ -34,7 +34,7 @@ type jobList struct {
 
 type jobOutputArgs struct {
 	JobID        string `json:"job_id"`
-	StdoutOffset *int64 `json:"stdout_offset,omitempty" jsonschema:"next_stdout_offset of the answer before"`
+	StdoutOffset *int64 `json:"stdout_offset,omitempty" jsonschema:"The last next_stdout_offset"`
 	StderrOffset *int64 `json:"stderr_offset,omitempty"`
 }
 
@@ -69,7 +69,7 @@ type killJobResult struct {
 }
 
 type jobCleanupArgs struct {
-	JobID string `json:"job_id,omitempty" jsonschema:"Default: all finished jobs"`
+	JobID string `json:"job_id,omitempty" jsonschema:"Default: all"`
 }
 
 type jobCleanupResult struct {
@@ -92,14 +92,14 @@ func (p *python) addJobTools() {
 	}, badValue, p.listJobs)
 	addTool[jobOutputArgs, jobOutput](p.tools, tool{
 		name: "get_job_output", tags: []string{"jobs", "introspection"}, readOnly: true,
-		description: "Read a job's output so far; from an offset on in pieces.",
+		description: "Read a job's output so far, or from an offset on.",
 	}, badValue, p.getOutput)
 	addTool[killJobArgs, killJobResult](p.tools, tool{
-		name: "kill_job", tags: []string{"jobs", "control"}, destructive: true,
+		name: "kill_job", tags: []string{"jobs", "control"}, destructive: true, idempotent: true,
 		description: "Stop a job and all it started.",
 	}, badValue, p.killJob)
 	addTool[jobCleanupArgs, jobCleanupResult](p.tools, tool{
-		name: "job_cleanup", tags: []string{"jobs", "control"},
+		name: "job_cleanup", tags: []string{"jobs", "control"}, idempotent: true,
 		description: "Remove finished jobs from the list.",
 	}, badValue, p.cleanup)
 }

@@ -30,13 +30,13 @@ const (
 
 // scriptNames maps the fields of a Spec to the arguments of the toolset.
 var scriptNames = map[string]string{
-	"code": "script_content", "config.timeout_seconds": "timeout_seconds", "entrypoint": "script_path", "host_directory": "directory",
+	"code": "script_content", "config.timeout_seconds": "timeout_seconds", executor.FieldCPUTime: "cpu_seconds", "entrypoint": "script_path", "host_directory": "directory",
 	"requirements_txt": "dependencies", "sample_interval_seconds": "sample_interval",
 }
 
 type dirArgs struct {
 	Directory     string   `json:"directory"`
-	ScriptPath    *string  `json:"script_path,omitempty" jsonschema:"Absolute, or relative to directory; this or script_content"`
+	ScriptPath    *string  `json:"script_path,omitempty" jsonschema:"Absolute or in directory; this or script_content"`
 	ScriptContent *string  `json:"script_content,omitempty"`
 	Args          []string `json:"args,omitempty"`
 	UseUV         *bool    `json:"use_uv,omitempty" jsonschema:"With the packages of the PEP 723 block, else of requirements.txt, uv.lock or pyproject.toml; false: the system's python"`
@@ -53,10 +53,12 @@ type depsArgs struct {
 
 type syncArgs struct {
 	TimeoutSeconds *int64 `json:"timeout_seconds,omitempty" jsonschema:"0: the server's maximum"`
+	cpuArgs
 }
 
 type asyncArgs struct {
 	Stream bool `json:"stream,omitempty"`
+	cpuArgs
 }
 
 type runInDirArgs struct {
@@ -181,11 +183,11 @@ func (p *python) add() {
 	addTool[runWithDepsArgs, runWithDepsResult](t, describe("run_script_with_dependencies", "",
 		"Run Python code with packages and wait. Environments are cached."+of+net, "execution", "dependencies", "sync"), badValue, p.runWithDeps)
 	addTool[benchmarkArgs, benchmarkResult](t, describe("benchmark_script", "run_script_with_dependencies",
-		"Run code as run_script_with_dependencies does, and measure time and memory.", "benchmark", "performance", "sync"), badValue, p.benchmark)
+		"As run_script_with_dependencies, and measure time and memory.", "benchmark", "performance", "sync"), badValue, p.benchmark)
 	addTool[runInDirAsyncArgs, asyncJobStart](t, describe("run_script_in_dir_async", "run_script_in_dir",
-		"Start a script as run_script_in_dir does, as a job without a timeout.", "execution", "async", "stream"), badValue, p.runInDirAsync)
+		"As run_script_in_dir, but as a job without a timeout.", "execution", "async", "stream"), badValue, p.runInDirAsync)
 	addTool[runWithDepsAsyncArgs, asyncDepsJobStart](t, describe("run_script_with_dependencies_async", "run_script_with_dependencies",
-		"Start code as run_script_with_dependencies does, as a job without a timeout.", "execution", "dependencies", "async", "stream"), badValue, p.runWithDepsAsync)
+		"As run_script_with_dependencies, but as a job without a timeout.", "execution", "dependencies", "async", "stream"), badValue, p.runWithDepsAsync)
 	p.addJobTools()
 }
 
@@ -196,7 +198,7 @@ func (p *python) runInDir(ctx context.Context, request mcp.CallToolRequest, a ru
 	s, err := p.dirScript(a.dirArgs)
 	defer s.close()
 	if err == nil {
-		err = s.timeout(a.TimeoutSeconds)
+		err = s.limits(a.syncArgs)
 	}
 	if err != nil {
 		return scriptError(err), nil
@@ -207,7 +209,7 @@ func (p *python) runInDir(ctx context.Context, request mcp.CallToolRequest, a ru
 func (p *python) runWithDeps(ctx context.Context, request mcp.CallToolRequest, a runWithDepsArgs) (*mcp.CallToolResult, error) {
 	s, err := p.depsScript(a.depsArgs)
 	if err == nil {
-		err = s.timeout(a.TimeoutSeconds)
+		err = s.limits(a.syncArgs)
 	}
 	if err != nil {
 		return scriptError(err), nil
@@ -218,7 +220,7 @@ func (p *python) runWithDeps(ctx context.Context, request mcp.CallToolRequest, a
 func (p *python) benchmark(ctx context.Context, request mcp.CallToolRequest, a benchmarkArgs) (*mcp.CallToolResult, error) {
 	s, err := p.depsScript(a.depsArgs)
 	if err == nil {
-		err = s.timeout(a.TimeoutSeconds)
+		err = s.limits(a.syncArgs)
 	}
 	interval := defaultSampleInterval
 	if a.SampleInterval != nil {
@@ -249,6 +251,9 @@ func (p *python) benchmark(ctx context.Context, request mcp.CallToolRequest, a b
 func (p *python) runInDirAsync(ctx context.Context, _ mcp.CallToolRequest, a runInDirAsyncArgs) (*mcp.CallToolResult, error) {
 	s, err := p.dirScript(a.dirArgs)
 	defer s.close()
+	if err == nil {
+		err = s.bound(a.cpuArgs)
+	}
 	if err != nil {
 		return scriptError(err), nil
 	}
@@ -261,6 +266,9 @@ func (p *python) runInDirAsync(ctx context.Context, _ mcp.CallToolRequest, a run
 
 func (p *python) runWithDepsAsync(ctx context.Context, _ mcp.CallToolRequest, a runWithDepsAsyncArgs) (*mcp.CallToolResult, error) {
 	s, err := p.depsScript(a.depsArgs)
+	if err == nil {
+		err = s.bound(a.cpuArgs)
+	}
 	if err != nil {
 		return scriptError(err), nil
 	}

@@ -49,6 +49,7 @@ type runHostScriptArgs struct {
 	Args      []textOrNumber    `json:"args,omitempty" jsonschema:"Like --port, 8080"`
 	Env       map[string]string `json:"env,omitempty"`
 	TimeoutMS int64             `json:"timeout_ms,omitempty"`
+	cpuArgs
 }
 
 type runHostScriptResult struct {
@@ -69,7 +70,7 @@ type scriptProblem struct {
 }
 
 // hostScriptNames maps the fields of a Spec to the arguments of run_script.
-var hostScriptNames = map[string]string{"script": "path", "config.timeout_seconds": "timeout_ms"}
+var hostScriptNames = map[string]string{"script": "path", "config.timeout_seconds": "timeout_ms", executor.FieldCPUTime: "cpu_seconds"}
 
 type listAllowedArgs struct{}
 
@@ -154,6 +155,9 @@ func (s hostScripts) run(ctx context.Context, request mcp.CallToolRequest, a run
 		return scriptFailure(scriptBadArg, "timeout_ms: must not be negative (got %d)", a.TimeoutMS), nil
 	}
 	spec := executor.Spec{Script: a.Path, Env: a.Env, Limits: executor.Limits{Timeout: duration(a.TimeoutMS, time.Millisecond)}}
+	if err := a.bound(&spec.Limits); err != nil {
+		return scriptFailure(scriptBadArg, "%v", err), nil
+	}
 	for _, arg := range a.Args {
 		spec.Args = append(spec.Args, string(arg))
 	}

@@ -21,11 +21,12 @@ type executeArgs struct {
 	Args      []string `json:"args,omitempty"`
 	Stdin     string   `json:"stdin,omitempty"`
 	TimeoutMS int64    `json:"timeout_ms,omitempty"`
+	cpuArgs
 }
 
 // names maps the fields of a Spec to the arguments.
 func (a executeArgs) names() map[string]string {
-	names := map[string]string{"config.timeout_seconds": "timeout_ms", "command[0]": "command", "command[2]": "command"}
+	names := map[string]string{"config.timeout_seconds": "timeout_ms", executor.FieldCPUTime: "cpu_seconds", "command[0]": "command", "command[2]": "command"}
 	for i := range a.Args {
 		names[fmt.Sprintf("command[%d]", i+1)] = fmt.Sprintf("args[%d]", i)
 	}
@@ -113,6 +114,9 @@ func (s *shell) execute(ctx context.Context, request mcp.CallToolRequest, a exec
 		Command: []string{"sh", "-c", a.Command}, Backend: s.config.Backend, Network: s.config.network(ToolsetShell),
 		Limits:         executor.Limits{Timeout: duration(a.TimeoutMS, time.Millisecond)},
 		OutputsChanged: s.backend().Capabilities.Artifacts, // the result links to these files
+	}
+	if err := a.bound(&spec.Limits); err != nil {
+		return mcp.NewToolResultErrorf("Error: %v", err), nil
 	}
 	if a.Args != nil { // JSON null means no args
 		spec.Command = append([]string{a.Command}, a.Args...)

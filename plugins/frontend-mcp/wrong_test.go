@@ -14,7 +14,7 @@ import (
 // used, $py and $js are contexts.
 var wrongUses = []struct{ tool, args, says string }{
 	// Arguments that the tool has not.
-	{"run_code", `{"code":"x","timeout":5}`, `"INVALID_PARAMS"|timeout: unknown argument: did you mean timeout_ms?|(the arguments are code, context_id, requirements, timeout_ms)`},
+	{"run_code", `{"code":"x","timeout":5}`, `"INVALID_PARAMS"|timeout: unknown argument: did you mean timeout_ms?|(the arguments are code, context_id, requirements, timeout_ms, cpu_seconds)`},
 	{"run_code", `{"code":"x","timeout_seconds":5}`, `timeout_seconds: unknown argument: did you mean timeout_ms?`},
 	{"run_code", `{"script_content":"x"}`, `script_content: unknown argument: did you mean code?`},
 	{"run_code", `{"code":"x","packages":["a"]}`, `packages: unknown argument: did you mean requirements?`},
@@ -24,7 +24,7 @@ var wrongUses = []struct{ tool, args, says string }{
 	{"run_script_with_dependencies", `{"script_content":"x","timeout_ms":5}`, `timeout_ms: unknown argument: did you mean timeout_seconds?`},
 	{"run_script_with_dependencies", `{"script_content":"x","requirements":["a"]}`, `requirements: unknown argument: did you mean dependencies?`},
 	{"run_script_in_dir", `{"dir":"$dir","script_path":"a.py"}`, `dir: unknown argument: did you mean directory?`},
-	{"execute", `{"cmd":"x"}`, `Error: cmd: unknown argument: did you mean command?|(the arguments are command, args, stdin, timeout_ms)`},
+	{"execute", `{"cmd":"x"}`, `Error: cmd: unknown argument: did you mean command?|(the arguments are command, args, stdin, timeout_ms, cpu_seconds)`},
 	{"execute", `{"command":"x","timeout":5}`, `Error: timeout: unknown argument: did you mean timeout_ms?`},
 	{"execute", `{"command":"x","input":"y"}`, `Error: input: unknown argument: did you mean stdin?`},
 	{"write_context_file", `{"context_id":"$py","file":"a","text":"b"}`, `unknown argument: did you mean `},
@@ -52,6 +52,8 @@ var wrongUses = []struct{ tool, args, says string }{
 	{"run_code", `{"context_id":"$py"}`, `"INVALID_PARAMS"|code: must not be empty`},
 	{"run_code", `{"code":"x","timeout_ms":-1}`, `timeout_ms: must not be negative (got -1)`},
 	{"run_code", `{"code":"x","timeout_ms":1e12}`, `timeout_ms: must be at most 86400`},
+	{"run_code", `{"code":"x","cpu_time":5}`, `cpu_time: unknown argument: did you mean cpu_seconds?`},
+	{"execute", `{"command":"x","cpu_limit":5}`, `Error: cpu_limit: unknown argument: did you mean cpu_seconds?`},
 	{"run_code", `{"code":"x\ud800"}`, `code: must not have half of a surrogate pair`},
 	{"run_code", `{"code":"x","requirements":["-r requirements.txt"]}`, `requirements[0] must be one requirement, like requests or numpy>=2 (got \"-r requirements.txt\")`},
 	{"run_code", `{"code":"x","requirements":["no-such-package"]}`, `"INVALID_PARAMS"|requirements: |no-such-package|Check the names and the versions.`},
