@@ -102,7 +102,7 @@ func TestCodeWithoutAContextIsAProgramOfItsOwn(t *testing.T) {
 		t.Errorf("a context was made: %v", list.fields)
 	}
 	for code, want := range map[string]any{
-		"exit 3": "The code ended with exit code 3.", "raise oh": nil, "signal SEGV": "The code was ended by SIGSEGV.",
+		"exit 3": "The code ended with exit code 3.", "raise oh": nil, "signal SEGV": "SIGSEGV ended the program: it used memory that is not its own, mostly in a native library or by an endless recursion", "signal KILL": "The code was ended by SIGKILL.",
 		"raise ModuleNotFoundError: No module named 'yaml'": `Module yaml is missing: call run_code with requirements=["pyyaml"].`,
 	} {
 		if a := run(map[string]any{"code": code}); a.isError || a.fields["success"] != false || a.fields["note"] != want {

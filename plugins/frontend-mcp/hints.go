@@ -20,8 +20,6 @@ var (
 	noPackage    = compiled("`Import (\\w+)` failed|[Ii]nstall the (\\w+) package")
 	noInput      = compiled(`EOFError: EOF when reading a line`)
 	noImport     = compiled(`Cannot use import statement outside a module`)
-	noRoom       = compiled(`BlockingIOError: \[Errno 11\]|can't start new thread|[Ff]ork: .*[Rr]esource temporarily unavailable|[Cc]annot fork|` +
-		`pthread_create failed|pthread_create: Resource temporarily unavailable|spawn \S+ EAGAIN`)
 )
 
 // advice tells how callers of a toolset get what a program lacks.
@@ -33,6 +31,8 @@ type advice struct {
 	setting    string
 	// input tells how a program gets its standard input.
 	input string
+	// inPlace reports whether the program runs in a folder of the host. The engine's hints about the work folder are about one of a sandbox.
+	inPlace bool
 }
 
 // noStdin is the input of tools that have none.
@@ -46,9 +46,10 @@ func (t *tools) advice(toolset string, install func(packages string) string) adv
 	}
 }
 
-// hint returns the usual cause of what code wrote to stderr, and what to do; "" if there is none. failed reports whether the program has
-// failed. A program that only tried pip may go on.
-func (a advice) hint(code, stderr string, failed bool) string {
+// hint returns the usual cause of the end r of code, which has written stderr, and what to do; "" if there is none. A program that only
+// tried pip may go on. Rules are here if their remedy is a tool or a setting of this frontend. The others are the engine's: Result.Hint.
+func (a advice) hint(code, stderr string, r executor.Result) string {
+	failed := r.Status == executor.StatusFailed
 	offline := a.networkOff && noNetwork().MatchString(stderr)
 	packages, calls := installs(code)
 	module := lastGroup(noModule(), stderr)
@@ -74,17 +75,25 @@ func (a advice) hint(code, stderr string, failed bool) string {
 		return "import declarations do not work here: use require('name') or await import('name')."
 	case offline:
 		return "network is off: no other host can be reached (setting " + a.setting + ")."
-	case noRoom().MatchString(stderr):
-		return "The limit of processes and threads is reached (config.pids): use fewer."
 	}
 	module = lastGroup(noNodeModule(), stderr)
 	switch {
-	case module == "":
+	case module == "" && a.inPlace && strings.Contains(r.Hint, "work folder"):
 		return ""
+	case module == "":
+		return withoutWays(r.Hint)
 	case strings.HasPrefix(module, "."), strings.HasPrefix(module, "/"):
 		return fmt.Sprintf("There is no file %s: write it first, or give its path from the folder of the code.", module)
 	}
 	return fmt.Sprintf("Module %s is missing: %s.", module, executor.NoNPM)
+}
+
+// withoutWays returns a Result's hint without the ways in at its end, in brackets: they are those of HTTP and of the command line.
+func withoutWays(hint string) string {
+	if at := strings.LastIndex(hint, " ("); at >= 0 && strings.HasSuffix(hint, ")") {
+		return hint[:at]
+	}
+	return hint
 }
 
 // asked returns the packages that the message of an error, the end of stderr, says to install.

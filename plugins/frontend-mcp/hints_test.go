@@ -22,13 +22,10 @@ func TestAFailureWithAUsualCauseSaysWhatToDo(t *testing.T) {
 		"curl: (6) Could not resolve host: example.com":                          "network is off: ",
 		"Error: getaddrinfo EAI_AGAIN example.com":                               "network is off: ",
 		"OSError: [Errno 101] Network is unreachable":                            "network is off: ",
-		"BlockingIOError: [Errno 11] Resource temporarily unavailable":           "The limit of processes and threads is reached",
-		"RuntimeError: can't start new thread":                                   "The limit of processes and threads is reached",
-		"sh: 1: Cannot fork":                                                     "The limit of processes and threads is reached",
 		"ZeroDivisionError: division by zero":                                    "",
 		"":                                                                       "",
 	} {
-		if got := a.hint("", stderr, true); !strings.Contains(got, want) || want == "" && got != "" {
+		if got := a.hint("", stderr, executor.Result{Status: executor.StatusFailed}); !strings.Contains(got, want) || want == "" && got != "" {
 			t.Errorf("%s: %q, want %q", stderr, got, want)
 		}
 	}
@@ -64,8 +61,29 @@ func TestAFailureWithAUsualCauseSaysWhatToDo(t *testing.T) {
 	} {
 		with := a
 		with.networkOff = !test.on
-		if got := with.hint(test.code, test.stderr, test.failed); !strings.Contains(got, test.want) || test.want == "" && got != "" {
+		r := executor.Result{Status: executor.StatusSucceeded}
+		if test.failed {
+			r.Status = executor.StatusFailed
+		}
+		if got := with.hint(test.code, test.stderr, r); !strings.Contains(got, test.want) || test.want == "" && got != "" {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+func TestTheEnginesHintsComeWhereTheyHoldAndWithoutOtherWaysIn(t *testing.T) {
+	t.Parallel()
+	const lacks = "a (1).csv is not in the work folder: send it with the program"
+	for hint, want := range map[string]struct{ sandbox, inPlace string }{
+		lacks + " (files, a tar, --file; session cp)":                          {lacks, ""},
+		"/x cannot be used: a program writes in its work folder and in /tmp":   {"/x cannot be used: a program writes in its work folder and in /tmp", ""},
+		"the limit of processes is reached (config.pids): use fewer":           {"the limit of processes is reached (config.pids): use fewer", "the limit of processes is reached (config.pids): use fewer"},
+		"the program wants arguments: give them (args, or after -- elsewhere)": {"the program wants arguments: give them", "the program wants arguments: give them"},
+		"": {"", ""},
+	} {
+		r := executor.Result{Status: executor.StatusFailed, Hint: hint}
+		if sandbox, folder := (advice{}).hint("", "", r), (advice{inPlace: true}).hint("", "", r); sandbox != want.sandbox || folder != want.inPlace {
+			t.Errorf("%s: %q, and in place %q", hint, sandbox, folder)
 		}
 	}
 }
@@ -121,6 +139,21 @@ func TestHintsComeWithTheResult(t *testing.T) {
 	}
 	if a := c.call("run_script_with_dependencies", map[string]any{"script_content": "print-err Network is unreachable"}); a.fields["hint"] != nil {
 		t.Errorf("a program that succeeds: %v", a)
+	}
+	for code, want := range map[string]string{ // the engine's hints, without ways in that MCP has not
+		"print-err RuntimeError: can't start new thread\nexit 1":                                "the limit of processes and threads is reached (config.pids): use fewer, or ask for more",
+		"print-err FileNotFoundError: [Errno 2] No such file or directory: 'a (1).csv'\nexit 1": "a (1).csv is not in the work folder: send it with the program",
+		"print-err x: error: the following arguments are required: name\nexit 1":                "the program wants arguments: give them",
+		"print-err PermissionError: [Errno 13] Permission denied: '/etc/x'\nexit 1":             "/etc/x cannot be used: a program writes in its work folder and in /tmp",
+		"raise ModuleNotFoundError: No module named 'yaml'":                                     `Module yaml is missing: call run_script_with_dependencies with dependencies=["pyyaml"].`,
+	} {
+		a := c.call("run_script_with_dependencies", map[string]any{"script_content": code})
+		if a.fields["hint"] != want {
+			t.Errorf("%s: %v, want %q", code, a, want)
+		}
+		if a := c.call("get_job_output", map[string]any{"job_id": a.fields["job_id"]}); a.fields["hint"] != want {
+			t.Errorf("%s, read as a job: %v, want %q", code, a, want)
+		}
 	}
 	if a := c.call("execute", map[string]any{"command": "x", "args": []string{}}); a.fields["hint"] != nil {
 		t.Errorf("%v", a)

@@ -96,9 +96,8 @@ func (c contexts) explain(a runCodeArgs, r executor.Result, out *runCodeResult) 
 		out.Stderr, out.Success = line, false // a line that begins with ! fails without an error
 		return
 	}
-	failed := r.Status == executor.StatusFailed
-	out.Note = strings.TrimSpace(out.Note + " " + advice.hint(a.Code, out.Stderr, failed))
-	if failed && out.Note == "" && anotherLanguage().MatchString(a.Code) && strings.Contains(out.Stderr, `File "`) {
+	out.Note = strings.TrimSpace(out.Note + " " + advice.hint(a.Code, out.Stderr, r))
+	if r.Status == executor.StatusFailed && out.Note == "" && anotherLanguage().MatchString(a.Code) && strings.Contains(out.Stderr, `File "`) {
 		out.Note = `This runs Python. For JavaScript call create_context(language="javascript").`
 	}
 }
@@ -119,7 +118,7 @@ func note(a runCodeArgs, r executor.Result) string {
 		if r.ExitCode != nil && r.StderrBytes == 0 { // sys.exit(3) prints nothing
 			said = append(said, fmt.Sprintf("The code ended with exit code %d.", *r.ExitCode))
 		}
-		if r.Signal != "" && a.ContextID == "" {
+		if r.Signal != "" && r.Hint == "" && a.ContextID == "" {
 			said = append(said, "The code was ended by "+r.Signal+".")
 		}
 	}

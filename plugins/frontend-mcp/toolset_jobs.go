@@ -1,6 +1,7 @@
 package mcpfrontend
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -182,6 +183,11 @@ func (p *python) getOutput(ctx context.Context, _ mcp.CallToolRequest, a jobOutp
 			argument = ""
 		}
 		out.Hint = limitReached(*r, argument)
+		if x.Spec.Session == "" {
+			advice := p.advice(ToolsetPython, addDependencies)
+			advice.inPlace = x.Spec.HostDirectory != ""
+			out.Hint = cmp.Or(out.Hint, advice.hint(x.Spec.Code, out.Stderr, *r))
+		}
 	}
 	return structured(out, "", files...)
 }

@@ -155,7 +155,7 @@ func (s *shell) execute(ctx context.Context, request mcp.CallToolRequest, a exec
 	advice := s.advice(ToolsetShell, s.packagesElsewhere)
 	advice.input = "Give the input as stdin."
 	out.Hint = cmp.Or(limitReached(result, "timeout_ms"),
-		advice.hint(called, out.Stderr, result.Status == executor.StatusFailed))
+		advice.hint(called, out.Stderr, result))
 	s.logOutput(a.Command, out)
 	return structured(out, "", filesOf(o)...)
 }
