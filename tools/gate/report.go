@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -131,8 +132,15 @@ func (r *report) endTest(e event, said *bytes.Buffer, reasons map[string]int) {
 // endPackage prints the last line of a package, or all that was said if it failed.
 func (r *report) endPackage(e event, said *bytes.Buffer, open map[Failure]*bytes.Buffer) {
 	if e.Action != "fail" {
+		own := "" // coverage, which the go command takes from the first line that has one: that may be of a child, which a test prints
 		for line := range strings.Lines(said.String()) {
-			if strings.HasPrefix(line, "ok ") || strings.Contains(line, "coverage: ") && !strings.HasPrefix(line, "coverage: ") {
+			before, _, covers := strings.Cut(line, "coverage: ")
+			switch {
+			case covers && before == "":
+				own = line
+			case covers:
+				r.printed.WriteString(before + cmp.Or(own, line[len(before):]))
+			case strings.HasPrefix(line, "ok "):
 				r.printed.WriteString(line)
 			}
 		}

@@ -81,3 +81,23 @@ func TestAReportHasEveryFailure(t *testing.T) {
 		t.Error("the copy is no copy")
 	}
 }
+
+// What a test prints of another binary's coverage is not its package's, whatever the go command makes of it.
+func TestCoverageIsThePackagesOwn(t *testing.T) {
+	var raw bytes.Buffer
+	r, err := readReport(strings.NewReader(`{"Action":"output","Package":"m","Test":"TestA","Output":"coverage: 10.0% of statements\n"}
+{"Action":"pass","Package":"m","Test":"TestA"}
+{"Action":"output","Package":"m","Output":"PASS\n"}
+{"Action":"output","Package":"m","Output":"coverage: 90.0% of statements\n"}
+{"Action":"output","Package":"m","Output":"ok  \tm\t1.0s\tcoverage: 10.0% of statements\n"}
+{"Action":"pass","Package":"m"}
+{"Action":"output","Package":"n","Output":"\tn\t\tcoverage: 0.0% of statements\n"}
+{"Action":"pass","Package":"n"}
+`), &raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := r.printed.String(), "ok  \tm\t1.0s\tcoverage: 90.0% of statements\n\tn\t\tcoverage: 0.0% of statements\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
