@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/python-executor/python-executor/core/engine"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/fake"
 )
@@ -109,6 +110,30 @@ func TestALimitOfCPUTimeThatTheBackendHasNotIsRefused(t *testing.T) {
 		args["cpu_seconds"] = 1
 		if a := c.call(tool, args); !a.isError || !strings.Contains(a.text, "cpu_seconds: ") || strings.Contains(a.text, "config.cpu_seconds") {
 			t.Errorf("%s: %v", tool, a)
+		}
+	}
+}
+
+// A tool's default timeout is no more than the server allows, and a timeout that a call asks for is refused.
+func TestADefaultTimeoutIsWithinTheServersMaximum(t *testing.T) {
+	t.Parallel()
+	short := func(o *engine.Options) { o.Limits.Default.TimeoutSeconds, o.Limits.Max.TimeoutSeconds = 20, 60 }
+	dir := t.TempDir()
+	c := serveTest(t, newService(t, fake.Options{}, short), func(c *Config) { c.Directories = []string{dir} })
+	for _, p := range programs {
+		if p.timeout <= 0 {
+			continue
+		}
+		args := map[string]any{}
+		if err := json.Unmarshal([]byte(strings.ReplaceAll(p.args, "$dir", dir)), &args); err != nil {
+			t.Fatal(err)
+		}
+		if a := c.call(p.tool, args); a.isError {
+			t.Errorf("%s: %v", p.name, a)
+		}
+		args["timeout_seconds"] = 61
+		if a := c.call(p.tool, args); !a.isError || !strings.Contains(a.text, "timeout_seconds") || !strings.Contains(a.text, "60") {
+			t.Errorf("%s with a timeout above the maximum: %v", p.name, a)
 		}
 	}
 }

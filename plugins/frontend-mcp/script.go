@@ -19,6 +19,8 @@ type script struct {
 	spec     executor.Spec
 	input    executor.Input
 	strategy string
+	// defaulted reports whether the call has no timeout_seconds.
+	defaulted bool
 	// content is script_content; empty: the script is a file.
 	content string
 	advice  advice
@@ -60,11 +62,11 @@ func (s *script) limits(a syncArgs) error {
 		return err
 	}
 	n := int64(defaultTimeoutSeconds)
-	if a.TimeoutSeconds != nil {
+	if s.defaulted = a.TimeoutSeconds == nil; !s.defaulted {
 		n = *a.TimeoutSeconds
 	}
 	switch {
-	case a.TimeoutSeconds == nil && s.spec.Limits.CPUTime > defaultTimeoutSeconds*time.Second/executor.TimeoutPerCPU:
+	case s.defaulted && s.spec.Limits.CPUTime > defaultTimeoutSeconds*time.Second/executor.TimeoutPerCPU:
 		s.spec.Limits.Timeout = 0 // the engine's default leaves the program time to use its CPU time
 	case n < 0:
 		return valueError("timeout_seconds must not be negative (got %d)", n)

@@ -3,6 +3,7 @@ package mcpfrontend
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -284,7 +285,12 @@ func (p *python) runWithDepsAsync(ctx context.Context, _ mcp.CallToolRequest, a 
 // wait runs s to its end and returns what result makes of it. If the script did not run, the result says what to change.
 func (p *python) wait(ctx context.Context, request mcp.CallToolRequest, s *script, result func(o *outcome, elapsed time.Duration) any) (*mcp.CallToolResult, error) {
 	began := time.Now()
-	o, err := p.run(ctx, s.spec, s.input, newProgress(ctx, request), p.config.MaxResultBytes)
+	progress := newProgress(ctx, request)
+	o, err := p.run(ctx, s.spec, s.input, progress, p.config.MaxResultBytes)
+	if e, ok := errors.AsType[*executor.Error](err); ok && s.defaulted && len(e.Fields) == 1 && e.Fields[0].Field == "config.timeout_seconds" {
+		s.spec.Limits.Timeout = executor.TimeoutMaximum // which is less than the tool's default
+		o, err = p.run(ctx, s.spec, s.input, progress, p.config.MaxResultBytes)
+	}
 	if err != nil {
 		return p.typedError(request.Params.Name, err), nil
 	}
