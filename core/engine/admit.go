@@ -209,6 +209,7 @@ func (e *Engine) reserve(rec *executor.Record, req request, kind startKind) (x *
 	}
 	x.about = surroundings{
 		offline: network != executor.NetworkOn && req.info.Capabilities.NetworkOff, unfed: req.in.Stdin == nil, session: req.session != nil,
+		inPlace: req.spec.HostDirectory != "",
 	}
 	if req.tool != "" {
 		x.ctx = executor.WithTool(x.ctx, req.tool)

@@ -14,8 +14,9 @@ const tailBytes = 4 << 10
 
 // surroundings is what a hint needs to know about an Execution besides its Result.
 type surroundings struct {
-	// offline: the program has no network. unfed: it has no standard input. session: it runs in a Session.
-	offline, unfed, session bool
+	// offline: the program has no network. unfed: it has no standard input. session: it runs in a Session. inPlace: it runs in a folder of the
+	// host, so files are not sent.
+	offline, unfed, session, inPlace bool
 }
 
 var (
@@ -80,10 +81,10 @@ func hintOf(r executor.Result, tail string, about surroundings) string {
 	if inputMissing().MatchString(tail) && about.unfed {
 		return "the program reads its standard input, which is empty: give it one (stdin, --stdin FILE, --stdin -)"
 	}
-	if file := last(fileMissing()); file != "" {
+	if file := last(fileMissing()); file != "" && !about.inPlace {
 		return fmt.Sprintf("%s is not in the work folder: send it with the program (files, a tar, --file; session cp)", clip(file, 100))
 	}
-	if file := last(notWritable()); file != "" {
+	if file := last(notWritable()); file != "" && !about.inPlace {
 		return fmt.Sprintf("%s cannot be used: a program writes in its work folder and in /tmp", clip(file, 100))
 	}
 	if tooManyThreads().MatchString(tail) {

@@ -35,6 +35,8 @@ func TestAFailureWithAUsualCauseHasAHint(t *testing.T) {
 		{"FileNotFoundError: [Errno 2] No such file or directory: '/etc/x'\n", lonely, nil},
 		{"OSError: [Errno 30] Read-only file system: '/opt/x'\n", lonely, []string{"/opt/x", "work folder", "/tmp"}},
 		{"PermissionError: [Errno 13] Permission denied: '/srv/x'\n", lonely, []string{"/srv/x"}},
+		{"PermissionError: [Errno 13] Permission denied: '/srv/x'\n", surroundings{inPlace: true}, nil},
+		{"FileNotFoundError: [Errno 2] No such file or directory: 'data/d.csv'\n", surroundings{inPlace: true}, nil},
 		{"RuntimeError: can't start new thread", lonely, []string{"config.pids"}},
 		{"usage: a.py [-h] file\na.py: error: the following arguments are required: file\n", lonely, []string{"after --"}},
 		{"ZeroDivisionError: division by zero\n", lonely, nil},

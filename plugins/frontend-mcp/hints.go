@@ -31,8 +31,6 @@ type advice struct {
 	setting    string
 	// input tells how a program gets its standard input.
 	input string
-	// inPlace reports whether the program runs in a folder of the host. The engine's hints about the work folder are about one of a sandbox.
-	inPlace bool
 }
 
 // noStdin is the input of tools that have none.
@@ -78,8 +76,6 @@ func (a advice) hint(code, stderr string, r executor.Result) string {
 	}
 	module = lastGroup(noNodeModule(), stderr)
 	switch {
-	case module == "" && a.inPlace && strings.Contains(r.Hint, "work folder"):
-		return ""
 	case module == "":
 		return withoutWays(r.Hint)
 	case strings.HasPrefix(module, "."), strings.HasPrefix(module, "/"):

@@ -41,7 +41,7 @@ func (s *script) close() {
 
 // inPlace makes s run in dir, a folder of the host. The files that s writes stay there.
 func (s *script) inPlace(dir string) {
-	s.spec.HostDirectory, s.spec.OutputsChanged, s.advice.inPlace = dir, false, true
+	s.spec.HostDirectory, s.spec.OutputsChanged = dir, false
 	if s.spec.Code != "" {
 		// The backend stores the code in another folder, but the code must import the modules in dir.
 		s.spec.Env = map[string]string{"PYTHONPATH": dir}

@@ -184,9 +184,7 @@ func (p *python) getOutput(ctx context.Context, _ mcp.CallToolRequest, a jobOutp
 		}
 		out.Hint = limitReached(*r, argument)
 		if x.Spec.Session == "" {
-			advice := p.advice(ToolsetPython, addDependencies)
-			advice.inPlace = x.Spec.HostDirectory != ""
-			out.Hint = cmp.Or(out.Hint, advice.hint(x.Spec.Code, out.Stderr, *r))
+			out.Hint = cmp.Or(out.Hint, p.advice(ToolsetPython, addDependencies).hint(x.Spec.Code, out.Stderr, *r))
 		}
 	}
 	return structured(out, "", files...)
