@@ -78,21 +78,36 @@ func TestWhatIsTriedAgain(t *testing.T) {
 type leavingBackend struct {
 	*fake.Backend
 	away time.Duration
+	mu   sync.Mutex
 	back time.Time // zero before the first Run
 }
 
+// leave makes b away from now on, for a while.
+func (b *leavingBackend) leave(away time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.back = time.Now().Add(away)
+}
+
+// state reports whether b is away, and whether it has ever been.
+func (b *leavingBackend) state() (away, ever bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return time.Now().Before(b.back), !b.back.IsZero()
+}
+
 func (b *leavingBackend) Info(ctx context.Context) (executor.Info, error) {
-	if time.Now().Before(b.back) {
+	if away, _ := b.state(); away {
 		return executor.Info{}, executor.Errorf(executor.Unavailable, "away")
 	}
 	return b.Backend.Info(ctx)
 }
 
 func (b *leavingBackend) Run(ctx context.Context, job executor.Job, s executor.Sink) (executor.Result, error) {
-	if b.back.IsZero() {
-		b.back = time.Now().Add(b.away)
+	if _, ever := b.state(); !ever {
+		b.leave(b.away)
 	}
-	if time.Now().Before(b.back) {
+	if away, _ := b.state(); away {
 		return executor.Result{}, executor.Errorf(executor.Unavailable, "away")
 	}
 	return b.Backend.Run(ctx, job, s)

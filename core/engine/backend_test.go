@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -180,7 +181,7 @@ func TestNoBackendBreaksTheLaw(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T) {
-				var log bytes.Buffer
+				var log logged
 				r := newRig(t, setup{backend: test.run, options: Options{Engine: config.Engine{MaxConcurrent: 1, MaxQueued: 1}, Log: slog.New(slog.NewTextHandler(&log, nil))}})
 				var changes []func(*executor.Spec)
 				if test.changes != nil {
@@ -198,7 +199,7 @@ func TestNoBackendBreaksTheLaw(t *testing.T) {
 				}
 				synctest.Wait()
 				if code == executor.Internal && !strings.Contains(log.String(), x.ID) {
-					t.Errorf("the log does not say why: %s", &log)
+					t.Errorf("the log does not say why: %s", log.String())
 				}
 				if res.Status != test.status || code != test.code || field != test.field {
 					t.Errorf("result %+v, failure %+v; want %s %s %s", res, res.Failure, test.status, test.code, test.field)
@@ -359,4 +360,22 @@ func TestASlowReaderDoesNotMakeAProgramTimeOut(t *testing.T) {
 			t.Errorf("result %+v", res)
 		}
 	})
+}
+
+// logged is a log that goes on while a test reads it.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }

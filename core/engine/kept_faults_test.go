@@ -61,8 +61,9 @@ type leavingTwice struct {
 }
 
 func (b *leavingTwice) Run(ctx context.Context, job executor.Job, s executor.Sink) (executor.Result, error) {
-	if !b.back.IsZero() && !time.Now().Before(b.back) && b.more > 0 {
-		b.back, b.more = time.Now().Add(b.more), 0
+	if away, ever := b.state(); ever && !away && b.more > 0 {
+		b.leave(b.more)
+		b.more = 0
 	}
 	return b.leavingBackend.Run(ctx, job, s)
 }
@@ -76,9 +77,9 @@ type absentRemover struct {
 func (b *absentRemover) Remove(ctx context.Context, id string) error {
 	if b.removes.Add(1) == 1 {
 		time.Sleep(time.Second)
-		b.back = time.Now().Add(b.away)
+		b.leave(b.away)
 	}
-	if time.Now().Before(b.back) {
+	if away, _ := b.state(); away {
 		return executor.Errorf(executor.Unavailable, "away")
 	}
 	return b.leavingBackend.Remove(ctx, id)
@@ -93,7 +94,7 @@ func TestABackendThatDoesNotRemoveIsAskedAnew(t *testing.T) {
 		id := ids.next(time.Now())
 		leave(t, store, id, leftover{spec: executor.Spec{Code: "exit 0", Durable: true}, events: []executor.Body{executor.Queued{}}, attempts: 1})
 		b := &absentRemover{leavingBackend: &leavingBackend{Backend: fake.New(fake.Options{}), away: 2 * time.Second}}
-		b.back = time.Now() // it is there
+		b.leave(0) // it is there
 		r := newRig(t, setup{backend: b, options: Options{Store: store}})
 		r.result(r.submit(t.Context(), "exit 0").ID) // its Info is known
 		if res := r.result(id); res.Status != executor.StatusSucceeded || b.removes.Load() != 2 {

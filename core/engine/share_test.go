@@ -225,9 +225,11 @@ func TestInputsOnDiskAreBounded(t *testing.T) {
 		refused("alice after all is used", alice, "engine.max_spool_bytes)")
 		_ = must(r.Cancel(as("carol"), blocker.ID))
 		time.Sleep(time.Hour)
+		r.spools.mu.Lock()
 		if r.spools.total != 0 || len(r.spools.own) != 0 || len(r.spools.of) != 0 {
 			t.Errorf("when all have ended, %d bytes are counted: %v", r.spools.total, r.spools.own)
 		}
+		r.spools.mu.Unlock()
 		if _, err := upload(alice); err != nil {
 			t.Error(err)
 		}

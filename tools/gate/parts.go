@@ -53,7 +53,7 @@ var parts = []Part{
 
 	// The long parts. Each is the part of the gate of the same name, whole: with what needtest.Long leaves out of the gate, with the
 	// race detector, and with the floors of coverage.
-	{Name: "long-runner", Tier: Long, Dir: "core", Test: []string{"-race", "-cover", "-coverpkg=./runner/...", "./runner"}, Uses: "uids:1 cpu:80", Apart: true, After: afterBuild, Seconds: 300, Floors: true, Inputs: floors},
+	{Name: "long-runner", Tier: Long, Dir: "core", Test: []string{"-race", "-cover", "-coverpkg=./runner/...", "-skip=^TestProgramsRunAsUnderPlainPython$", "./runner"}, Uses: "uids:1 cpu:80", Apart: true, After: afterBuild, Seconds: 300, Floors: true, Inputs: floors},
 	{Name: "long-uv", Tier: Long, Dir: "plugins/backend-uv", Test: []string{"-race", "-cover", "-tags=embedrunner", "./..."}, Uses: "uids:1 cpu:80", Apart: true, After: afterBuild, Seconds: 600, Floors: true, Builds: product, Inputs: floors},
 	{Name: "long-docker", Tier: Long, Dir: "plugins/backend-docker", Test: []string{"-race", "-cover", "./..."}, Uses: "uids:1 docker:1 cpu:50", After: afterDaemons, Seconds: 600, Floors: true, Builds: product, Inputs: concat(floors, agentTools)},
 	{Name: "long-nomad", Tier: Long, Dir: "plugins/backend-nomad", Test: []string{"-race", "-cover", "./..."}, Uses: "nomad:1 cpu:60", After: afterAgents, Seconds: 400, Floors: true, Builds: product, Inputs: concat(floors, agentTools)},

@@ -170,9 +170,15 @@ func TestASuiteThatWaitsInVainHasItsOwnBound(t *testing.T) {
 func TestNoneReturnsWhatStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		left := []string{"a"}
-		time.AfterFunc(time.Minute, func() { left = nil })
-		if got := None(func() []string { return left }); got != nil || time.Since(begin) > 2*time.Minute {
+		var gone atomic.Bool
+		time.AfterFunc(time.Minute, func() { gone.Store(true) })
+		left := func() []string {
+			if gone.Load() {
+				return nil
+			}
+			return []string{"a"}
+		}
+		if got := None(left); got != nil || time.Since(begin) > 2*time.Minute {
 			t.Errorf("%v after %s", got, time.Since(begin))
 		}
 		if got := None(func() []int { return []int{7} }); len(got) != 1 || time.Since(begin) < Bound {
