@@ -71,7 +71,7 @@ func cancelSilent(c *Case) {
 // cancelInterrupts cancels a program that saves its work at Ctrl-C. Its files are kept, too.
 func cancelInterrupts(c *Case) {
 	job := c.job(Program{
-		Python: "import time\nprint('up')\ntry:\n    time.sleep(3600)\nexcept KeyboardInterrupt:\n    open('saved', 'w').close()\n",
+		Python: "import time\ntry:\n    print('up')\n    time.sleep(3600)\nexcept KeyboardInterrupt:\n    open('saved', 'w').close()\n",
 		Fake:   "on-int saved\nprint up\nhang",
 	})
 	job.Spec.InterruptOnCancel, job.Spec.OutputsChanged, job.Limits.KillGrace = true, c.caps().Artifacts, awaittest.Forever
