@@ -81,7 +81,7 @@ var (
 	everyGoFile = []string{"core/", "plugins/", "frontends/", "sdk/go/", "cli/", "tests/", "examples/", "tools/", ".golangci.yml", "go.work", "go.work.sum"}
 	v2Files     = []string{"core/runner/sandbox/", "core/runner/agent/", "core/runner/zygote/", "plugins/backend-uv/", "tools/v2.sh", "tools/v2/"}
 	sdkPython   = []string{"sdk/python/", "testdata/", "tools/sdk-python.sh", "frontends/http/openapi.json"}
-	endToEnd    = concat(agentTools, []string{"tests/testdata/", "examples/", "testdata/", "configs/", "deploy/", "docs/", "README.md", "tools/python-backend.sh", "tools/sdk-python.sh", "tools/mcp-tools.sh", "tools/mcp/"})
+	endToEnd    = concat(agentTools, []string{"tests/testdata/", "examples/", "testdata/", "configs/", "deploy/", "docs/plugins.md", "tools/python-backend.sh", "tools/sdk-python.sh", "tools/mcp-tools.sh", "tools/mcp/"})
 )
 
 func concat(lists ...[]string) []string { return slices.Concat(lists...) }

@@ -83,6 +83,16 @@ def media_type(response: httpx.Response) -> str:
     return response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
 
+# Versions of Python name these differently. The names are those of the Go SDK.
+_PHRASES = {
+    302: "Found",
+    413: "Request Entity Too Large",
+    414: "Request URI Too Long",
+    416: "Requested Range Not Satisfiable",
+    422: "Unprocessable Entity",
+}
+
+
 def _code_of(status: int) -> str:
     return _CODE_OF_STATUS.get(status, "invalid" if 400 <= status < 500 else "internal")
 
@@ -95,7 +105,7 @@ def foreign(response: httpx.Response, server: str) -> ExecutorError:
         remedy = f"must the URL be {response.headers.get('Location') or 'another'}?"
     elif status == 400 and server.startswith("http://"):
         remedy = "is its URL right, and must it begin with https://?"
-    phrase = {302: "Found", 413: "Request Entity Too Large"}.get(status) or responses.get(status, "")
+    phrase = _PHRASES.get(status) or responses.get(status, "")
     line = f"{status} {phrase}".rstrip()
     message = f"{without_user(server)}: the answer is {line} ({media_type(response) or 'no type'}), which is not python-executor's: {remedy}"
     code = _code_of(status)
