@@ -164,6 +164,16 @@ func TestAnInterruptThatPythonDropsComesAgain(t *testing.T) {
 	}
 }
 
+// What another thread drops holds up no interrupt: it must not count in what only the main thread may change.
+func TestWhatAnotherThreadDropsHoldsUpNoInterrupt(t *testing.T) {
+	r := openSession(t, pythonSession())
+	r.wants(t, "import sys, threading\nstate = sys.unraisablehook.__globals__['S']\nseen = []\n"+
+		"class Looks:\n    def write(self, text): seen.append(state.critical)\n    def flush(self): pass\n"+
+		"class Fails:\n    def __del__(self): raise ValueError\n"+
+		"usual, sys.stderr = sys.stderr, Looks()\nt = threading.Thread(target=Fails)\nt.start()\nt.join()\nsys.stderr = usual", "", "")
+	r.wants(t, "len(seen) > 0, set(seen)", "", "(True, {0})")
+}
+
 func TestNodeThatIsInterruptedAnywhereKeepsItsState(t *testing.T) {
 	r := openNode(t)
 	r.wants(t, "const x = 1; const child = require('child_process'); const sleep = (n) => new Promise((done) => setTimeout(done, n))", "", "")

@@ -194,10 +194,13 @@ def heard():
 
 def unraisablehook(unraisable):
     """Reports what Python drops, as it does by itself. An interrupt that came in a finalizer is dropped, too, and is asked for once more."""
+    if _thread.get_ident() != MAIN_THREAD or S.child or get_pid() != S.pid:
+        SYSTEM_UNRAISABLEHOOK(unraisable)  # interrupts come in the main thread only, and only that may count in S.critical
+        return
     S.critical += 1  # one that comes here would be dropped as well
     try:
         SYSTEM_UNRAISABLEHOOK(unraisable)
-        if unraisable.exc_type is KeyboardInterrupt and _thread.get_ident() == MAIN_THREAD and not S.child and get_pid() == S.pid:
+        if unraisable.exc_type is KeyboardInterrupt:
             write_line(b'{"op":"lost","n":%d}\n' % S.cell)
     finally:
         S.pending = False  # the runner sends it until it is heard

@@ -85,11 +85,12 @@ def media_type(response: httpx.Response) -> str:
 
 # Versions of Python name these differently. The names are those of the Go SDK.
 _PHRASES = {
-    302: "Found",
     413: "Request Entity Too Large",
     414: "Request URI Too Long",
     416: "Requested Range Not Satisfiable",
+    418: "I'm a teapot",
     422: "Unprocessable Entity",
+    425: "Too Early",
 }
 
 
