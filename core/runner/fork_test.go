@@ -85,8 +85,12 @@ func TestTheNextProgramsAreForked(t *testing.T) {
 	for range 3 {
 		r.wants(t, hello, "fork succeeded exit 0 hi")
 	}
-	displays := forked(executor.DisplayingProgram("import sys\nword = 'hi'\nprint(word, len(sys.argv), __name__)\nword"))
-	r.wants(t, displays, "fork succeeded exit 0 hi 1 __main__")
+	displays := forked(executor.DisplayingProgram("import builtins, os, sys\nword = 'hi'\n" +
+		"print(word, len(sys.argv), __name__, hasattr(builtins, '_python_executor'), os.listdir(os.environ['TMPDIR']))\nword"))
+	r.wants(t, displays, "fork succeeded exit 0 hi 1 __main__ False []")
+	alone := displays
+	alone.Fork = ""
+	r.wants(t, alone, "exec succeeded exit 0 hi 1 __main__ False []")
 	other := hello
 	other.Fork = "others"
 	r.wants(t, other, "exec succeeded exit 0 hi")

@@ -23,6 +23,9 @@ import (
 // maxDisplayLine bounds what a program says of one Display: its forms as base64, and their names.
 const maxDisplayLine = executor.MaxDisplayData/3*4 + 64<<10
 
+// driverSuffix follows displaying.file in the name of the file with the driver.
+const driverSuffix = "-driver"
+
 // displaying is what the runner knows of a program that displays. The program appends its Displays to a file in TMPDIR.
 type displaying struct {
 	file string // in TMPDIR; empty: the program does not display
@@ -40,8 +43,31 @@ func (x *execution) makeDisplaying() error {
 	code, err := io.ReadAll(f)
 	if err == nil {
 		x.display = displaying{".displays-" + rand.Text(), int64(len(code))}
-		_, err = f.WriteAt([]byte(drivers.Program(string(code), path.Join(x.folder.Temp, x.display.file))), 0) // it is longer
+		place := path.Join(x.folder.Temp, x.display.file)
+		_, err = f.WriteAt([]byte(drivers.Program(string(code), place+driverSuffix, place)), 0) // it is longer
 	}
+	return noRoom(err)
+}
+
+// writeDriver writes what a program that displays reads where no fork server has it. Nothing of the program runs yet.
+func (x *execution) writeDriver() error {
+	if x.display.file == "" {
+		return nil
+	}
+	name := x.display.file + driverSuffix
+	fd, err := unix.Openat(int(x.folder.TempRoot.Fd()), name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return noRoom(fmt.Errorf("make the driver: %w", err))
+	}
+	f := os.NewFile(uintptr(fd), name) //nolint:gosec // a descriptor
+	_, err = f.WriteString(drivers.ProgramDriver())
+	if uid := x.agent.Config.UID; uid != 0 {
+		err = errors.Join(err, f.Chown(uid, x.agent.Config.GID)) // it removes the file
+	}
+	return noRoom(errors.Join(err, f.Close()))
+}
+
+func noRoom(err error) error {
 	if errors.Is(err, unix.ENOSPC) {
 		return sandbox.InvalidField("code", "must fit into disk_mb")
 	}
@@ -58,13 +84,14 @@ func (x *execution) sendDisplays() {
 		archive.Update(x.folder.FD(), x.before, sandbox.MainFile, x.display.size)
 	}
 	dir := int(x.folder.TempRoot.Fd())
+	_ = unix.Unlinkat(dir, x.display.file+driverSuffix, 0) // the folder goes anyway, unless it is that of others; a copy has no driver
 	fd, err := unix.Openat(dir, x.display.file, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return // it has displayed nothing
 	}
 	f := os.NewFile(uintptr(fd), x.display.file) //nolint:gosec // a descriptor
 	defer f.Close()
-	_ = unix.Unlinkat(dir, x.display.file, 0) // the folder goes anyway, unless it is that of others
+	_ = unix.Unlinkat(dir, x.display.file, 0)
 	var st unix.Stat_t
 	if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink > 1 {
 		return

@@ -327,6 +327,10 @@ func (x *execution) runProgram(p *sandbox.Program) error {
 	}
 	how := executor.StartFork
 	if r == nil {
+		if err := x.writeDriver(); err != nil {
+			pipes.Close()
+			return err
+		}
 		how, got = executor.StartExec, x.agent.Spawner(x.start.Network).Start(job)
 	}
 	if err := x.startError(p, pipes, got); err != nil {

@@ -150,8 +150,11 @@ func TestHabitsOfNotebooks(t *testing.T) {
 func runProgram(t *testing.T, code, packages string, args ...string) (printed string, displays []string, exit int) {
 	t.Helper()
 	dir := t.TempDir()
-	place := filepath.Join(dir, "displayed 'so'")
-	if err := os.WriteFile(filepath.Join(dir, "main.py"), []byte(drivers.Program(code, place)), 0o600); err != nil {
+	place, driver := filepath.Join(dir, "displayed 'so'"), filepath.Join(t.TempDir(), "the 'driver'")
+	if err := os.WriteFile(driver, []byte(drivers.ProgramDriver()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "main.py"), []byte(drivers.Program(code, driver, place)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), "python3", append([]string{"-u", "main.py"}, args...)...)
@@ -162,6 +165,9 @@ func runProgram(t *testing.T, code, packages string, args ...string) (printed st
 	}
 	if now, err := os.ReadFile(filepath.Join(dir, "main.py")); err != nil || string(now) != code {
 		t.Errorf("the main file is then %q, %v", now, err)
+	}
+	if _, err := os.Lstat(driver); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the file of the driver is there: %v", err)
 	}
 	raw, err := os.ReadFile(place)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

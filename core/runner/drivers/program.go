@@ -1,8 +1,6 @@
 package drivers
 
 import (
-	"bytes"
-	"compress/zlib"
 	_ "embed"
 	"encoding/hex"
 	"fmt"
@@ -21,28 +19,27 @@ var pythonLoop string
 // laterImports are the modules that the driver needs beside those of program.py.
 const laterImports = "import _contextvars, io, json, types\n"
 
-// programLater is what program.py loads when it needs it, in a form without words that a fork server could look for.
-var programLater = sync.OnceValue(func() string {
-	var b bytes.Buffer
-	z := zlib.NewWriter(&b)
-	_, _ = z.Write([]byte(laterImports + pythonDisplay + pythonModules + pythonMagics + pythonLoop)) // to memory
-	_ = z.Close()
-	return hex.EncodeToString(b.Bytes())
+// ProgramDriver returns the driver of a Program: the text that runs the code, that of TRACE and that of LATER, each but the last with a
+// zero byte behind it.
+var ProgramDriver = sync.OnceValue(func() string {
+	return strings.Join([]string{pythonCode + pythonProgram, pythonTrace, laterImports + pythonDisplay + pythonModules + pythonMagics + pythonLoop}, "\x00")
 })
 
 // Program returns the main file of a Python program that runs code as a program and displays what a cell displays. The program appends
 // an Answer to the file place for each Display, and a last one if Displays were dropped. It first gives its own file the text code, so that
 // tracebacks, inspect and multiprocessing find it there.
 //
-// The text of code is in the main file as it is, because a fork server looks for words and imports in it.
-func Program(code, place string) string {
+// A fork server leaves the driver, compiled, in builtins._python_executor. Where it is not there, the program reads ProgramDriver from the
+// file driver, and removes that. The text of code is in the main file as it is, because a fork server looks for words and imports in it.
+func Program(code, driver, place string) string {
 	literal := strings.NewReplacer(`\`, `\\`, "'''", `\'\'\'`, "\r", `\r`, "\x00", `\x00`).Replace(code)
 	if strings.HasSuffix(literal, "'") {
 		literal = literal[:len(literal)-1] + `\'`
 	}
-	return fmt.Sprintf(`(lambda source, program, trace, later, place, run: getattr(__builtins__, run)(compile(bytes.fromhex(program), "<python-executor>", run), {`+
-		`"__name__": "_python_executor", "__builtins__": dict(__builtins__.__dict__), "SOURCE": source, "TRACE": trace, "LATER": later, "PLACE": place, `+
-		`"MAX_DATA": %d, "MAX_DISPLAYS": %d}))('''\`+"\n%s''',\n%q, %q, %q, bytes.fromhex(%q).decode(), \"ex\" \"ec\")\n",
-		executor.MaxDisplayData, executor.MaxDisplays, literal, hex.EncodeToString([]byte(pythonCode+pythonProgram)), hex.EncodeToString([]byte(pythonTrace)), programLater(),
-		hex.EncodeToString([]byte(place)))
+	return fmt.Sprintf(`(lambda source, driver, place, run: getattr(__builtins__, run)(driver[0], {`+
+		`"__name__": "_python_executor", "__builtins__": dict(__builtins__.__dict__), "SOURCE": source, "TRACE": driver[1], "LATER": driver[2], `+
+		`"DRIVER": driver[3:], "PLACE": place, "MAX_DATA": %d, "MAX_DISPLAYS": %d}))('''\`+"\n%s''',\n"+
+		`__builtins__.__dict__.pop("_python_executor", None) or (lambda path: (lambda text: (compile(text[0], "<python-executor>", "ex" "ec"), *text[1:], path))`+
+		`(__loader__.get_data(path).split(bytes(1))))(bytes.fromhex(%q).decode()), bytes.fromhex(%q).decode(), "ex" "ec")`+"\n",
+		executor.MaxDisplayData, executor.MaxDisplays, literal, hex.EncodeToString([]byte(driver)), hex.EncodeToString([]byte(place)))
 }

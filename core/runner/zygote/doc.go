@@ -28,6 +28,8 @@
 // HOME names no folder while the interpreter starts, because the module site runs code below it. The module restores the variable, which
 // PYEXEC_HOME holds until then.
 //
+// The Zygote compiles the driver of programs that display (drivers.Program), and has made the types of syntax trees, which that driver needs.
+//
 // The module comes from an archive in a memfd, descriptor 4, which PYTHONPATH names. It removes both. It needs modules of C,
 // which are not in sys.modules afterwards. prctl(PR_SET_MM) gives a copy its command line and variables in /proc.
 //
@@ -59,7 +61,7 @@
 //     programs with a module of the same name beside their main file. A program that puts such a module elsewhere into sys.path gets the
 //     module that was imported before.
 //   - The list sys.path_hooks has room for more functions than usual (sys.getsizeof).
-//   - /proc/self/maps has _ctypes, _socket and select, and object.__subclasses__ their types and those of _operator.
+//   - /proc/self/maps has _ctypes, _socket and select, and object.__subclasses__ their types and those of _operator and ast.
 //   - The process number of the parent is the Zygote's.
 //
 // # Protocol

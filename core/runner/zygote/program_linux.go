@@ -3,17 +3,21 @@ package zygote
 import (
 	"archive/zip"
 	"embed"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/runner/drivers"
 )
 
 //go:embed python/*.py
 var program embed.FS
+
+// driver is the name in the archive of drivers.ProgramDriver, which the interpreter compiles before it is forked.
+const driver = "driver"
 
 // programFile returns an archive with the modules of the program. Its bytes cannot be changed.
 func programFile() (*os.File, error) {
@@ -32,7 +36,7 @@ func programFile() (*os.File, error) {
 func writeProgram(f *os.File) error {
 	modules, err := fs.Sub(program, "python")
 	if err == nil {
-		err = zipModules(f, modules)
+		err = zipFiles(f, modules)
 	}
 	if err == nil {
 		const seals = unix.F_SEAL_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
@@ -44,22 +48,28 @@ func writeProgram(f *os.File) error {
 	return nil
 }
 
-func zipModules(to io.Writer, modules fs.FS) error {
+// zipFiles writes the archive of modules and of drivers.ProgramDriver.
+func zipFiles(to io.Writer, modules fs.FS) error {
 	names, err := fs.Glob(modules, "*.py")
+	if err != nil {
+		return err
+	}
 	w := zip.NewWriter(to)
-	for _, name := range names {
-		var text []byte
-		var part io.Writer
-		if text, err = fs.ReadFile(modules, name); err != nil {
-			return err
+	for _, name := range append(names, driver) {
+		text := []byte(drivers.ProgramDriver())
+		if name != driver {
+			if text, err = fs.ReadFile(modules, name); err != nil {
+				return err
+			}
 		}
 		// Stored, because the interpreter needs no zlib then.
-		if part, err = w.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Store}); err != nil {
+		part, err := w.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Store})
+		if err != nil {
 			return err
 		}
 		if _, err = part.Write(text); err != nil {
 			return err
 		}
 	}
-	return errors.Join(err, w.Close())
+	return w.Close()
 }

@@ -3,7 +3,7 @@
 # drivers.Program puts this file and the code of the user into a main file. So the interpreter's start and end, its arguments and its exit
 # code are those of any program. This file gives the main file the text of the user, and runs it in __main__. It appends what is displayed to
 # the file PLACE, one JSON object per line, as the driver of a session says it. Most programs need little of the driver, so LATER, which has
-# the rest, is compiled when it is needed. It runs on Python 3.8 to 3.14.
+# the rest, is compiled when it is needed. DRIVER names the file that this text was read from, if it was. It runs on Python 3.8 to 3.14.
 import _ast
 import builtins
 import os
@@ -60,10 +60,7 @@ def is_users(filename):
 def load():
     """Makes the rest of the driver's functions."""
     if S.later:
-        import zlib
-
-        text = zlib.decompress(bytes.fromhex(S.later))
-        S.later = None
+        text, S.later = S.later, None
         exec(compile(text, "<python-executor>", "exec"), globals())
         builtins.display = display
         CHANGES.pop("asyncio")  # a program has a loop when it asks for one
@@ -137,7 +134,7 @@ def report(usual, kind, error, trace):
     """Reports an error without the frames of the driver. It imports nothing, because an import may change how the interpreter ends."""
     sys.excepthook = usual
     try:
-        exec(compile(bytes.fromhex(TRACE), "<python-executor>", "exec"), globals())
+        exec(compile(TRACE, "<python-executor>", "exec"), globals())
         clean(error, set())
         sys.last_traceback = error.__traceback__
     except BaseException:
@@ -195,6 +192,11 @@ def run(source):
 
         for name in __future__.all_feature_names:
             FUTURE_FLAGS |= getattr(__future__, name).compiler_flag
+    for path in DRIVER:
+        try:
+            os.unlink(path)
+        except OSError:
+            pass  # the runner does it
     data = source.encode("utf-8", "surrogatepass")
     try:
         with open(FILE, "wb") as file:

@@ -19,11 +19,17 @@ except BaseException:  # or the interpreter would open the main file
     os._exit(70)
 
 PROGRAM = 4  # the descriptor of the archive
+DRIVER = "driver"  # the name in it of drivers.ProgramDriver
 
 # The newest version that is known to look for the importer of the main file after all else. One that does not would run a program here.
 NEWEST = 3, 14
 
 PR_SET_DUMPABLE = 4
+
+# How a main file begins that drivers.Program has made.
+DISPLAYING = b"(lambda source, driver,"
+
+ONLY_AST = 0x400  # ast.PyCF_ONLY_AST
 
 # Lines of .pth files, and a sitecustomize, whose effects do not depend on the variables that a program may set.
 KNOWN_LINES = (b"import os; var = 'SETUPTOOLS_USE_DISTUTILS'; enabled = os.environ.get(var, ", b"import _virtualenv")
@@ -34,8 +40,9 @@ LARGEST_MAIN = 1 << 20
 
 
 def hide():
-    """Removes what brought this module in, and imports the environment's own sitecustomize."""
+    """Removes what brought this module in, and imports the environment's own sitecustomize. It returns the text DRIVER."""
     place = os.environ.pop("PYTHONPATH")
+    driver = __loader__.get_data(os.path.join(place, DRIVER))
     restore_home(os.environ.pop("PYEXEC_HOME", None), sys.modules["site"])
     if sys.path[:1] != [place]:
         raise memory.Failed("sys.path does not begin with the fork server")
@@ -51,6 +58,7 @@ def hide():
     except ImportError as e:
         if e.name != "sitecustomize":
             raise
+    return driver
 
 
 def restore_home(home, site):
@@ -98,8 +106,10 @@ def kind(fd):
 class Child:
     """What a child becomes. Its parent makes it, so that the child has less to do."""
 
-    def __init__(self, lib):
+    def __init__(self, lib, driver):
         self.lib, self.end, self.pages, self.main = lib, None, _fork_pages.Pages(lib), None
+        program, *rest = driver.split(b"\0")
+        self.driver = compile(program, "<python-executor>", "exec", 0, True), *rest
         self.learns, self.start, self.ahead = False, frozenset(sys.modules), frozenset()
         self.argv = content("/proc/self/cmdline").split(b"\0")[:-1]
         self.env = [name + b"=" + value for name, value in os.environb.items()]
@@ -160,6 +170,8 @@ class Child:
                 self.imports = [n for n in _fork_text.imports(text) if n not in self.start and n.partition(".")[0] not in local][:_fork_text.MOST_NAMES]
         if self.end:
             self.end.begin(text)
+        if text.startswith(DISPLAYING):
+            vars(sys.modules["builtins"])["_python_executor"] = self.driver  # the main file removes it before all else
         return ()
 
     def importer(self, path):
@@ -265,7 +277,7 @@ def end_threads():
         os.sched_yield()
 
 
-def main(site, path):
+def main(site, driver, path):
     """Serves the runner. In a child it returns what the interpreter imports from, if the main file is an archive."""
     before = set(sys.modules)
     import gc
@@ -282,7 +294,7 @@ def main(site, path):
     del before
     gc.disable()
     lib = memory.Library(_ctypes)
-    child = Child(lib)
+    child = Child(lib, driver)
     server = _fork_server.Server(_signal, _socket, select, lib)
     server.child, server.socket = child, _socket
     if _fork_end.dropped():
@@ -296,6 +308,7 @@ def main(site, path):
     end_threads()
     if threads() > 1:
         raise memory.Failed("the interpreter has several threads after the imports of: " + (", ".join(got) or "its start"))
+    compile("", "main.py", "exec", ONLY_AST)  # makes the types of syntax trees, which displaying programs need
     gc.collect()
     harmless = not got or child.end and child.end.kinds_harmless(gc.get_objects())
     gc.freeze()
@@ -358,7 +371,7 @@ def give_back(unfreeze, decrease, kept):
         decrease(value)
 
 
-def install(site):
+def install(site, driver):
     """Makes the interpreter call main where it looks for the importer of the main file."""
     usual = site.ENABLE_USER_SITE, site.execusercustomize
 
@@ -370,7 +383,7 @@ def install(site):
 
     def hook(path):
         sys.path_hooks.remove(hook)
-        return guarded(main, site, path)
+        return guarded(main, site, driver, path)
     site.ENABLE_USER_SITE, site.execusercustomize = True, lambda: guarded(last)
 
 
@@ -385,8 +398,7 @@ def guarded(function, *args):
     os._exit(70)
 
 
-guarded(hide)
-guarded(install, sys.modules["site"])
+guarded(install, sys.modules["site"], guarded(hide))
 if "sitecustomize" not in sys.modules:
     sys.modules["sitecustomize"] = None  # the importer deletes it
     raise ImportError("No module named 'sitecustomize'", name="sitecustomize")
