@@ -28,7 +28,7 @@
 // HOME names no folder while the interpreter starts, because the module site runs code below it. The module restores the variable, which
 // PYEXEC_HOME holds until then.
 //
-// The Zygote compiles the driver of programs that display (drivers.Program), and has made the types of syntax trees, which that driver needs.
+// The Zygote runs the driver of programs that display (drivers.ProgramDriver), and makes the types of syntax trees, which that driver needs.
 //
 // The module comes from an archive in a memfd, descriptor 4, which PYTHONPATH names. It removes both. It needs modules of C,
 // which are not in sys.modules afterwards. prctl(PR_SET_MM) gives a copy its command line and variables in /proc.

@@ -16,7 +16,7 @@ import (
 //go:embed python/*.py
 var program embed.FS
 
-// driver is the name in the archive of drivers.ProgramDriver, which the interpreter compiles before it is forked.
+// driver is the name in the archive of drivers.ProgramDriver, which the interpreter runs before it is forked.
 const driver = "driver"
 
 // programFile returns an archive with the modules of the program. Its bytes cannot be changed.

@@ -1,9 +1,10 @@
 # A program that displays what a cell displays: the value of its last expression, figures, and what it gives to display.
 #
-# drivers.Program puts this file and the code of the user into a main file. So the interpreter's start and end, its arguments and its exit
-# code are those of any program. This file gives the main file the text of the user, and runs it in __main__. It appends what is displayed to
-# the file PLACE, one JSON object per line, as the driver of a session says it. Most programs need little of the driver, so LATER, which has
-# the rest, is compiled when it is needed. DRIVER names the file that this text was read from, if it was. It runs on Python 3.8 to 3.14.
+# drivers.Program makes a main file that calls run. So the interpreter's start and end, its arguments and its exit code are those of any
+# program. run gives the main file the text of the user, and runs it in __main__. It appends what is displayed to the file S.place, one JSON
+# object per line, as the driver of a session says it. Most programs need little of the driver, so LATER, which has the rest, is compiled when
+# it is needed. DRIVER names the file that this text was read from, if it was. A fork server runs this file before it is forked, and before
+# there is the main file. It runs on Python 3.8 to 3.14.
 import _ast
 import builtins
 import os
@@ -13,16 +14,16 @@ FLAGS = getattr(_ast, "PyCF_ALLOW_TOP_LEVEL_AWAIT", 0)
 CO_COROUTINE = 0x80
 PLAIN = (int, float, str, bool, bytes, complex)  # they have one form
 FUTURE_FLAGS = 0
-FILE = sys.modules["__main__"].__file__
-OUTER = (sys._getframe(1).f_code, sys._getframe(2).f_code)  # of the main file
 WATCHED = ("matplotlib", "matplotlib.pyplot", "plotly.basedatatypes", "IPython.core.display_functions", "IPython.display")
 
 
 class State:
     """What the driver knows, as in a session."""
 
-    names = sys.modules["__main__"].__dict__  # of the user, while the main file runs: its objects end as those of any program do
-    pid = os.getpid()
+    names = None  # of the user, while the main file runs: its objects end as those of any program do
+    file = ""  # the main file
+    place = ""
+    pid = 0
     child = False
     flags = FLAGS
     context = None  # of what runs since the event loop was needed
@@ -33,7 +34,7 @@ class State:
     max_displays = MAX_DISPLAYS
     cell = 0
     shown = []
-    outer = OUTER
+    outer = ()  # code of the main file that calls run
     later = LATER
 
 
@@ -54,7 +55,7 @@ NS = Names()
 
 
 def is_users(filename):
-    return filename == FILE
+    return filename == S.file
 
 
 def load():
@@ -120,7 +121,7 @@ def send(message):
 def write(line):
     data = line.encode()
     try:
-        fd = os.open(PLACE, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        fd = os.open(S.place, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             while data:
                 data = data[os.write(fd, data) :]
@@ -154,14 +155,14 @@ def evaluate(code, in_loop):
 
 def execute(source, data):
     try:
-        first, last, in_loop = compile_cell(source, FILE, data)
+        first, last, in_loop = compile_cell(source, S.file, data)
     except SyntaxError:
         load()
-        other = translate(source, FILE)
+        other = translate(source, S.file)
         if other == source:
             raise
         builtins.__magic__ = magic
-        first, last, in_loop = compile_cell(other, FILE)
+        first, last, in_loop = compile_cell(other, S.file)
     if first is not None:
         evaluate(first, in_loop)
     if last is not None:
@@ -185,8 +186,12 @@ def finish():
         write('{"op":"done","dropped":%d}\n' % S.dropped)
 
 
-def run(source):
+def run(source, place):
+    """Runs the text of the user. Only the main file calls it."""
     global FUTURE_FLAGS
+    main = sys.modules["__main__"]
+    S.names, S.file, S.place, S.pid, S.outer = main.__dict__, main.__file__, place, os.getpid(), (sys._getframe(1).f_code,)
+    del main
     if "__future__" in source:
         import __future__
 
@@ -199,7 +204,7 @@ def run(source):
             pass  # the runner does it
     data = source.encode("utf-8", "surrogatepass")
     try:
-        with open(FILE, "wb") as file:
+        with open(S.file, "wb") as file:
             file.write(data)
     except OSError:
         pass  # then tracebacks have no text
@@ -227,7 +232,4 @@ def run(source):
             sys.excepthook = lambda *error: report(usual, *error)
         raise
     finally:
-        State.names = None
-
-
-run(SOURCE)
+        S.names = None

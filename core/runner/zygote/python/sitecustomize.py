@@ -27,7 +27,7 @@ NEWEST = 3, 14
 PR_SET_DUMPABLE = 4
 
 # How a main file begins that drivers.Program has made.
-DISPLAYING = b"(lambda source, driver,"
+DISPLAYING = b'(__builtins__.__dict__.pop("_python_executor"'
 
 ONLY_AST = 0x400  # ast.PyCF_ONLY_AST
 
@@ -108,8 +108,7 @@ class Child:
 
     def __init__(self, lib, driver):
         self.lib, self.end, self.pages, self.main = lib, None, _fork_pages.Pages(lib), None
-        program, *rest = driver.split(b"\0")
-        self.driver = compile(program, "<python-executor>", "exec", 0, True), *rest
+        self.driver = driver
         self.learns, self.start, self.ahead = False, frozenset(sys.modules), frozenset()
         self.argv = content("/proc/self/cmdline").split(b"\0")[:-1]
         self.env = [name + b"=" + value for name, value in os.environb.items()]
@@ -289,6 +288,7 @@ def main(site, driver, path):
     import _weakref
     import atexit
     import select
+    driver = run_driver(driver)
     for name in set(sys.modules) - before:
         del sys.modules[name]
     del before
@@ -308,7 +308,6 @@ def main(site, driver, path):
     end_threads()
     if threads() > 1:
         raise memory.Failed("the interpreter has several threads after the imports of: " + (", ".join(got) or "its start"))
-    compile("", "main.py", "exec", ONLY_AST)  # makes the types of syntax trees, which displaying programs need
     gc.collect()
     harmless = not got or child.end and child.end.kinds_harmless(gc.get_objects())
     gc.freeze()
@@ -343,6 +342,14 @@ def main(site, driver, path):
     _signal.pthread_sigmask(_signal.SIG_SETMASK, server.mask)
     gc.enable()
     return child.importer(path)
+
+
+def run_driver(text):
+    """Returns the names of the driver of programs that display. It makes the types of syntax trees, too, which that driver needs."""
+    names = {"__name__": "_python_executor", "__builtins__": dict(vars(sys.modules["builtins"])), "DRIVER": ()}
+    exec(compile(text, "<python-executor>", "exec", 0, True), names)
+    compile("", "main.py", "exec", ONLY_AST)
+    return names
 
 
 def main_thread(threading):
