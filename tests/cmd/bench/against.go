@@ -40,6 +40,9 @@ func against(b *bench) error {
 		{"http sync", opts.rounds, func(s *serve.Server) (func() error, error) {
 			return func() error { return sync(s, httpHello) }, nil
 		}},
+		{"http sync, displaying", opts.rounds, func(s *serve.Server) (func() error, error) {
+			return func() error { return sync(s, httpDisplaying) }, nil
+		}},
 		{"http sync, cached requirement", opts.rounds, func(s *serve.Server) (func() error, error) {
 			return func() error { return sync(s, httpRequirement) }, nil
 		}},

@@ -30,6 +30,8 @@ const (
 const (
 	hello     = "print('hello')\n"
 	httpHello = `{"code":"print('hello')"}`
+	// httpDisplaying is a program that displays its last value. A build without such programs runs it as one with a comment.
+	httpDisplaying = `{"code":"# python-executor: display\nprint('hello')\n1 + 1"}`
 	// requirements are those that programs really use: their import takes longer than the interpreter's start.
 	requirements    = "requests==2.32.3 numpy==2.2.6"
 	importing       = "import numpy, requests; "
