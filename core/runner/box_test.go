@@ -43,6 +43,33 @@ func TestBoxesOfAnOrdinaryUser(t *testing.T) {
 	}
 }
 
+// TestABoxHidesWhatNotEverybodyMayRead runs itself as a user with a group that may read a key below /etc.
+func TestABoxHidesWhatNotEverybodyMayRead(t *testing.T) {
+	if !isRoot() {
+		if _, err := os.ReadFile("/etc/ssl/private/key"); err != nil {
+			t.Skip("SKIPPED: root runs this test again, where there is a key")
+		}
+		boxed(t, nil).saysInBox(t, `
+import os
+for path in "/etc/ssl/private/key", "/etc/ssl/key", "/etc/ssl/open":
+    try: print(repr(open(path).read()), end=" ")
+    except OSError as e: print(e.strerror, end=" ")
+print(os.listdir("/etc/ssl/private"))`, "No such file or directory '' 'open' []")
+		return
+	}
+	needBox(t)
+	cmd := exec.Command("unshare", "--mount", "sh", "-euc", `
+		mount -t tmpfs -o mode=0755 tmpfs /etc/ssl
+		mkdir -m 0710 /etc/ssl/private
+		echo secret >/etc/ssl/private/key; echo secret >/etc/ssl/key; printf open >/etc/ssl/open
+		chmod 0640 /etc/ssl/private/key /etc/ssl/key; chmod 0644 /etc/ssl/open; chgrp -R 4711 /etc/ssl/private /etc/ssl/key
+		exec setpriv --reuid 65534 --regid 65534 --groups 4711 "$0" -test.run="^$1\$" -test.v`, os.Args[0], t.Name())
+	cmd.Env, cmd.Dir = append(os.Environ(), "HOME=/nonexistent", "PYEXEC_TEST_REQUIRE="+needtest.Box), workRoot(t)
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // boxed starts a runner with a box.
 func boxed(t *testing.T, change func(*Config)) *testRunner {
 	t.Helper()

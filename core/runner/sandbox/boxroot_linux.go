@@ -134,7 +134,8 @@ func (v *view) copyOrBind(path string) error {
 }
 
 func (v *view) makeEtc(cfg protocol.Config) error {
-	if cfg.UID == 0 {
+	ours := cfg.UID == 0 // programs run as the runner's user
+	if ours {
 		cfg.UID, cfg.GID = os.Getuid(), os.Getgid()
 	}
 	uid, gid := strconv.Itoa(cfg.UID), strconv.Itoa(cfg.GID)
@@ -177,14 +178,66 @@ func (v *view) makeEtc(cfg protocol.Config) error {
 		}
 	}
 	for _, path := range hostNames() {
-		if _, err := v.stat(path); err != nil {
-			continue
+		if err := v.hide(path, filepath.Join(filepath.Dir(v.path), boxShown, emptyFile)); err != nil {
+			return err
 		}
-		if err := v.bindPath(filepath.Join(filepath.Dir(v.path), boxShown, emptyFile), path, readOnly); err != nil {
+	}
+	if ours {
+		if err := v.hidePrivate(); err != nil {
 			return err
 		}
 	}
 	return v.root.Symlink("/proc/mounts", "etc/mtab")
+}
+
+// hidePrivate hides what not everybody may read of the machine's /etc. Programs that have a user of their own cannot read it anyway. Others
+// run as the runner's user, and have its groups.
+func (v *view) hidePrivate() error {
+	shown := filepath.Join(filepath.Dir(v.path), boxShown)
+	for _, pattern := range systemFiles() {
+		paths, err := filepath.Glob("/etc/" + pattern)
+		if err != nil {
+			return err
+		}
+		for _, path := range paths {
+			err := filepath.WalkDir(path, func(path string, d fs.DirEntry, err error) error {
+				if err != nil { // who cannot look there has no program that could
+					return nil //nolint:nilerr // as it says
+				}
+				st, err := d.Info()
+				switch {
+				case err != nil || d.Type() == fs.ModeSymlink: // it is gone, or its target counts
+				case !d.IsDir() && st.Mode()&0o4 == 0:
+					return v.hide(path, filepath.Join(shown, emptyFile))
+				case d.IsDir() && st.Mode()&0o5 != 0o5:
+					if err := v.hide(path, filepath.Join(shown, emptyFolder)); err != nil {
+						return err
+					}
+					return fs.SkipDir
+				}
+				return nil
+			})
+			if err != nil {
+				return fmt.Errorf("hide what is private: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// hide puts a file or folder that is empty over one that the box has of the machine.
+func (v *view) hide(path, empty string) error {
+	target, err := v.open(path)
+	if err != nil {
+		return nil //nolint:nilerr // the box does not have it
+	}
+	defer unix.Close(target) //nolint:errcheck // nothing was written
+	source, err := unix.Open(empty, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: empty, Err: err}
+	}
+	defer unix.Close(source) //nolint:errcheck // nothing was written
+	return bindAt(source, target, readOnly, false)
 }
 
 // makeSys binds what libraries read about processors: their number and how they share cores and caches. It is what /proc/cpuinfo tells, too.

@@ -18,8 +18,11 @@ import (
 // The files are short texts in the forms of the kernel. Libraries choose the size of their heaps, caches and pools by them.
 const boxShown = "shown"
 
-// emptyFile is an empty file of it, to hide others.
-const emptyFile = "empty"
+// emptyFile and emptyFolder are in it to hide others.
+const (
+	emptyFile   = "empty"
+	emptyFolder = "none"
+)
 
 // unlimitedV1 is the limit of a group of memory that has none, in control groups v1.
 const unlimitedV1 = 1<<63 - 4096
@@ -110,6 +113,9 @@ func makeShown(dir string, cpu cpuBound) error {
 		if err := os.MkdirAll(filepath.Join(dir, "cgroup", name), 0o755); err != nil { //nolint:gosec // programs read it
 			return err
 		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, emptyFolder), 0o755); err != nil { //nolint:gosec // it is empty
+		return err
 	}
 	maxV2, quota, period := "max 100000\n", int64(-1), int64(100_000)
 	if cpu.quota > 0 {
