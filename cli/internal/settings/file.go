@@ -41,6 +41,7 @@ func (f *file) Decode(raw []byte, tree map[string]any) error {
 		f.problems.Add(f.path, "%v", err)
 		return err
 	}
+	f.refuseDots("", values)
 	f.tree = map[string]any{}
 	for name, value := range values {
 		if name == "backends" {
@@ -50,6 +51,19 @@ func (f *file) Decode(raw []byte, tree map[string]any) error {
 		}
 	}
 	return nil
+}
+
+// refuseDots records and removes the keys of fixed sections whose name has a dot. viper takes such a name for a path.
+func (f *file) refuseDots(at string, section map[string]any) {
+	for _, name := range sortedKeys(section) {
+		path := join(at, name)
+		if strings.Contains(name, ".") {
+			f.problems.Add(path, "unknown key: write it as sections, because a name has no dots")
+			delete(section, name)
+		} else if nested, ok := section[name].(map[string]any); ok && path != "backends" {
+			f.refuseDots(path, nested)
+		}
+	}
 }
 
 func (f *file) isTOML() bool { return strings.EqualFold(filepath.Ext(f.path), ".toml") }

@@ -197,6 +197,53 @@ backends: {My_uv: {type: uv, since: 2020-01-02, image_map: {"Reg/Image:3.12": "3
 	}
 }
 
+func TestANameWithADotIsUnknown(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range []struct{ name, text, want string }{
+		{"c.yaml", "limits.default.memory_mb: 5\nscripts.allowed: [/a]\n", "limits.default.memory_mb:1 scripts.allowed:2"},
+		{"c.yaml", "\nlimits.default.memory_mb: 5\nlimits: {default: {memory_mb: 6}}\n", "limits.default.memory_mb:3"},
+		{"c.yaml", "limits:\n  default.memory_mb: many\n", "limits.default.memory_mb:2"},
+		{"c.yaml", "limits: {default: {.memory_mb: 5, memory_mb.: 5}}\n", "limits.default..memory_mb:1 limits.default.memory_mb.:1"},
+		{"c.yaml", "backends.uv.run_as: a\nbackends.x: {y: a}\n", "backends.uv.run_as:1 backends.x:2"},
+		{"c.yaml", "mcp: {http.enabled: true}\nhttp.tokens: [{owner: a}]\n", "http.tokens:2 mcp.http.enabled:1"},
+		{"c.json", `{"limits.default": {"memory_mb": 5}}`, "limits.default:1"},
+		{"c.toml", "\n\"http.bind\" = '127.0.0.1:5'\n[limits.\"default.memory_mb\"]\n", "http.bind:2 limits.default.memory_mb:3"},
+	} {
+		path := filepath.Join(dir, c.name)
+		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := Load(Options{File: path})
+		var said []string
+		for line := range strings.Lines(fmt.Sprint(err)) {
+			key, line, ok := strings.Cut(strings.TrimSpace(line), ": unknown key: write it as sections, because a name has no dots ("+path)
+			said = append(said, key+strings.TrimSuffix(line, ")"))
+			if !ok {
+				t.Errorf("%s: %s", c.text, key)
+			}
+		}
+		if strings.Join(said, " ") != c.want {
+			t.Errorf("%s: got %q, want %q", c.text, said, c.want)
+		}
+		if want := config.Default(); got.Limits.Default.MemoryMB == 5 || len(got.Scripts.Allowed) > 0 || got.HTTP.Bind != want.HTTP.Bind || got.MCP.HTTP.Enabled {
+			t.Errorf("%s: took effect: %+v", c.text, got)
+		}
+	}
+	for name, text := range map[string]string{
+		"c.toml": "http.bind = '127.0.0.1:5'\n[backends.uv.image_map]\n\"reg.io/a:1.2\" = '3.12'\n",
+		"c.yaml": "http: {bind: '127.0.0.1:5'}\nbackends: {uv: {image_map: {reg.io/a:1.2: '3.12'}}}\n",
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := Load(Options{File: path})
+		if err != nil || c.HTTP.Bind != "127.0.0.1:5" || string(c.Backends["uv"].Options) != `{"image_map":{"reg.io/a:1.2":"3.12"}}` {
+			t.Errorf("%s: %+v, %v", text, c, err)
+		}
+	}
+}
+
 func TestAnUnknownKeySaysWhatWasMeant(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "c.yaml")
 	sections := map[string]json.RawMessage{"uv": json.RawMessage("{}"), "docker": json.RawMessage("{}"), "nomad": json.RawMessage("{}")}
