@@ -100,7 +100,9 @@ func (l *loader) overlay(name string, b config.Backend) config.Backend {
 			}
 		}
 		path, defaultValue := l.option(b.TypeOr(name), strings.ToLower(own))
-		put(section, path, l.variableValue(join(at, strings.Join(path, ".")), defaultValue, text))
+		key := join(at, strings.Join(path, "."))
+		l.overlaid[key] = variable
+		put(section, path, l.variableValue(key, defaultValue, text))
 	}
 	if section == nil {
 		return b
@@ -166,6 +168,9 @@ func (l *loader) variableValue(at string, defaultValue any, written string) any 
 	}
 	r := nodeReader{}
 	value := r.value(at, doc.Content[0], 0)
-	l.problems = append(l.problems, r.problems...)
+	for _, p := range r.problems {
+		p.Message += " (" + l.origin(at) + ")"
+		l.problems = append(l.problems, p)
+	}
 	return value
 }

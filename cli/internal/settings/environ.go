@@ -93,16 +93,16 @@ func variablesOf(keys []key, sections map[string]json.RawMessage) []string {
 	for typ, raw := range sections {
 		var defaults map[string]any
 		_ = json.Unmarshal(raw, &defaults) // a plugin wrote it, so it is valid
-		names = append(names, below(sectionPrefix(typ), defaults)...)
+		names = append(names, variablesBelow(sectionPrefix(typ), defaults)...)
 	}
 	return names
 }
 
-func below(prefix string, defaults map[string]any) (names []string) {
+func variablesBelow(prefix string, defaults map[string]any) (names []string) {
 	for name, value := range defaults {
 		name = prefix + strings.ToUpper(name)
 		if nested, ok := value.(map[string]any); ok {
-			names = append(names, below(name+"_", nested)...)
+			names = append(names, variablesBelow(name+"_", nested)...)
 		}
 		names = append(names, name)
 	}

@@ -69,13 +69,33 @@ func (f *file) refuseDots(at string, section map[string]any) {
 func (f *file) isTOML() bool { return strings.EqualFold(filepath.Ext(f.path), ".toml") }
 
 // at returns the value at path; nil if there is none.
-func (f *file) at(path string) any {
-	var value any = f.tree
-	for name := range strings.SplitSeq(path, ".") {
-		section, _ := value.(map[string]any)
-		value = section[name]
+func (f *file) at(path string) any { return below(f.tree, path) }
+
+// below returns the value at path in the section or list tree. A name of a section may have dots, as that of an image does.
+func below(tree any, path string) any {
+	switch tree := tree.(type) {
+	case map[string]any:
+		if value, ok := tree[path]; ok {
+			return value
+		}
+		for name, value := range tree {
+			if rest, ok := strings.CutPrefix(path, name); ok && (rest[0] == '.' || rest[0] == '[') {
+				if found := below(value, strings.TrimPrefix(rest, ".")); found != nil {
+					return found
+				}
+			}
+		}
+	case []any:
+		for i, value := range tree {
+			if rest, ok := strings.CutPrefix(path, fmt.Sprintf("[%d]", i)); ok {
+				if rest == "" {
+					return value
+				}
+				return below(value, strings.TrimPrefix(rest, "."))
+			}
+		}
 	}
-	return value
+	return nil
 }
 
 // line returns the line of a path, or of the section that it is in.
@@ -92,10 +112,13 @@ func (f *file) line(path string) int {
 		if line := f.lines[path]; line > 0 {
 			return line
 		}
-		path = path[:max(strings.LastIndexAny(path, ".["), 0)]
+		path = parent(path)
 	}
 	return 1
 }
+
+// parent returns path without its last name or index; empty for the path of a section at the top.
+func parent(path string) string { return path[:max(strings.LastIndexAny(path, ".["), 0)] }
 
 // where returns the place of path for a message.
 func (f *file) where(path string) string { return fmt.Sprintf("%s:%d", f.path, f.line(path)) }

@@ -44,7 +44,9 @@ func Load(o Options) (config.Config, error) {
 func load(o Options) (config.Config, *loader, error) {
 	c := config.Default()
 	f := &file{path: o.File}
-	l := &loader{options: o, keys: keysOf(reflect.ValueOf(&c).Elem()), viper: viper.NewWithOptions(viper.WithDecoderRegistry(f)), file: f}
+	l := &loader{
+		options: o, keys: keysOf(reflect.ValueOf(&c).Elem()), viper: viper.NewWithOptions(viper.WithDecoderRegistry(f)), file: f, overlaid: map[string]string{},
+	}
 	if err := l.bind(); err != nil {
 		return config.Config{}, l, err
 	}
@@ -172,6 +174,8 @@ type loader struct {
 	viper    *viper.Viper
 	file     *file
 	problems executor.Problems
+	// overlaid are the variables that set keys of the backends, by these keys.
+	overlaid map[string]string
 }
 
 // key is one leaf of config.Config, with the place of its value.

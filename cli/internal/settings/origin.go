@@ -87,13 +87,21 @@ func leaves(at string, section map[string]any) (list []leaf) {
 // origin returns where the value at path comes from. path is a key, or a place below one ("http.tokens[0].owner"). It repeats the
 // precedence that viper has over our bindings: a flag, a variable, the file, the default.
 func (l *loader) origin(path string) string {
+	if strings.HasPrefix(path, "backends.") {
+		return l.originInBackends(path)
+	}
 	key, _, _ := strings.Cut(path, "[")
 	if flag := l.options.Flags[key]; flag != nil && flag.Changed {
 		return "--" + flag.Name
 	}
-	for _, variable := range l.variablesOf(key) {
-		if os.Getenv(variable) != "" {
-			return variable
+	for _, k := range l.keys {
+		if k.path != key {
+			continue
+		}
+		for _, variable := range k.variables() {
+			if os.Getenv(variable) != "" {
+				return variable
+			}
 		}
 	}
 	if l.file.at(key) != nil {
@@ -108,17 +116,15 @@ func (l *loader) origin(path string) string {
 	return byDefault
 }
 
-// variablesOf returns the variables that may set key, also those of an option of a backend.
-func (l *loader) variablesOf(path string) []string {
-	for _, k := range l.keys {
-		if k.path == path {
-			return k.variables()
+// originInBackends returns where the value at path, of a section of a backend, comes from. A variable sets all that is below its key.
+func (l *loader) originInBackends(path string) string {
+	for above := path; above != ""; above = parent(above) {
+		if variable := l.overlaid[above]; variable != "" {
+			return variable
 		}
 	}
-	if rest, ok := strings.CutPrefix(path, "backends."); ok {
-		if name, option, ok := strings.Cut(rest, "."); ok {
-			return []string{sectionPrefix(name) + strings.ToUpper(strings.ReplaceAll(option, ".", "_"))}
-		}
+	if l.file.at(path) != nil {
+		return l.file.where(path)
 	}
-	return nil
+	return byDefault
 }

@@ -133,6 +133,48 @@ func TestOriginsNameEveryKeyAndOption(t *testing.T) {
 	}
 }
 
+func TestTheOriginIsThatOfTheValueItself(t *testing.T) {
+	sections := map[string]json.RawMessage{"uv": json.RawMessage(`{"image_map":{},"preimport":[],"pool":{"n":1,"m":1}}`)}
+	for _, c := range []struct {
+		name, text, variable string
+		want                 map[string]string // a line of the file, or a variable
+	}{
+		{"c.yaml", "backends:\n  uv:\n    pool: {n: 2, m: 3}\n    image_map: {b: '3.11'}\n", `PYEXEC_BACKENDS_UV_IMAGE_MAP={"a.b:1":"3.12"}`, map[string]string{
+			"backends.uv.image_map.a.b:1": "PYEXEC_BACKENDS_UV_IMAGE_MAP", "backends.uv.pool.n": ":3",
+		}},
+		{"c.yaml", "backends:\n  uv:\n    pool: {n: 2, m: 3}\n", "PYEXEC_BACKENDS_UV_POOL_N=5", map[string]string{
+			"backends.uv.pool.n": "PYEXEC_BACKENDS_UV_POOL_N", "backends.uv.pool.m": ":3",
+		}},
+		{"c.yaml", "backends:\n  uv:\n    image_map:\n      a.io/x: '3.12'\n      a[1]: '3.11'\n      a:1.5: '3.11'\n", "PYEXEC_HTTP_BIND=127.0.0.1:5", map[string]string{
+			"http.bind": "PYEXEC_HTTP_BIND", "backends.uv.image_map.a.io/x": ":4", "backends.uv.image_map.a[1]": ":5", "backends.uv.image_map.a:1.5": ":6",
+		}},
+		{"c.toml", "\n[http]\nbind = '127.0.0.1:1'\n\n[[http.tokens]]\nowner = 'a'\n[backends.uv.image_map]\n'a.b:1' = '3.12'\n", "", map[string]string{
+			"http.tokens": ":5", "http.tokens[0]": ":5", "http.tokens[0].owner": ":6", "backends.uv.image_map.a.b:1": ":8",
+		}},
+		{"c.toml", "[mcp]\ntoolsets = [\n 'python',\n 5, 1.5,\n true,\n 2020-01-02,\n ['a',\n 'b'],\n {a = 1}]\n", "", map[string]string{
+			"mcp.toolsets": ":2", "mcp.toolsets[0]": ":3", "mcp.toolsets[1]": ":4", "mcp.toolsets[2]": ":4", "mcp.toolsets[3]": ":5", "mcp.toolsets[4]": ":6",
+			"mcp.toolsets[5][1]": ":8", "mcp.toolsets[6]": ":9",
+		}},
+		{"c.json", "{\"mcp\": {\n\"toolsets\": [\n\"python\",\n5]}}\n", "", map[string]string{"mcp.toolsets": ":2", "mcp.toolsets[1]": ":4"}},
+	} {
+		t.Run(c.text, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), c.name)
+			if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if variable, value, ok := strings.Cut(c.variable, "="); ok {
+				t.Setenv(variable, value)
+			}
+			_, l, _ := load(Options{File: path, Sections: sections}) // some values are wrong
+			for key, want := range c.want {
+				if got := strings.TrimPrefix(l.origin(key), path); got != want {
+					t.Errorf("%s: %s, want %s", key, got, want)
+				}
+			}
+		})
+	}
+}
+
 func TestATOMLFileIsAYAMLFile(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) Options {

@@ -42,6 +42,7 @@ func linesOfTOML(raw []byte, lines map[string]int) {
 		table = ""
 		for i, name := range names {
 			table = join(table, name)
+			setLine(lines, table, line)
 			if n := entries[strings.Join(names[:i+1], ".")]; n > 0 {
 				table += fmt.Sprintf("[%d]", n-1)
 			}
@@ -63,7 +64,11 @@ func valueLines(p *unstable.Parser, e *unstable.Node, at string, lines map[strin
 		at = join(at, name)
 		setLine(lines, at, line)
 	}
-	value := e.Value()
+	linesBelow(p, e.Value(), at, lines)
+}
+
+// linesBelow fills the lines of the entries of an inline table or of an array.
+func linesBelow(p *unstable.Parser, value *unstable.Node, at string, lines map[string]int) {
 	switch value.Kind {
 	case unstable.InlineTable:
 		for c := value.Children(); c.Next(); {
@@ -72,12 +77,14 @@ func valueLines(p *unstable.Parser, e *unstable.Node, at string, lines map[strin
 	case unstable.Array:
 		i := 0
 		for c := value.Children(); c.Next(); i++ {
-			if c.Node().Kind != unstable.InlineTable {
-				continue
+			entry, raw := fmt.Sprintf("%s[%d]", at, i), c.Node().Raw
+			if raw.Length == 0 && len(c.Node().Data) > 0 { // a truth value, or a date
+				raw = p.Range(c.Node().Data)
 			}
-			for inner := c.Node().Children(); inner.Next(); {
-				valueLines(p, inner.Node(), fmt.Sprintf("%s[%d]", at, i), lines)
+			if raw.Length > 0 { // an array has no place
+				setLine(lines, entry, p.Shape(raw).Start.Line)
 			}
+			linesBelow(p, c.Node(), entry, lines)
 		}
 	default:
 	}
