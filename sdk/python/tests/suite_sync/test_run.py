@@ -13,6 +13,7 @@ from helpers import TOKEN, Server
 
 from python_executor import (
     Client,
+    CaseResult,
     ConflictError,
     Event,
     Finished,
@@ -247,6 +248,35 @@ def test_a_refusal_of_a_large_upload_is_told_before_it_is_sent(server: Server) -
         with pytest.raises(InvalidError) as broken:
             client.run(tar=[b"no tar" * 1000] * 20000, entrypoint="main.py")
         assert broken.value.execution_id.startswith("exe_")
+
+
+@pytest.mark.parametrize("form", ["files", "directory", "tar", "stdin"])
+def test_a_batch_is_answered_while_its_upload_has_a_connection_of_its_own(server: Server, tmp_path: Path, form: str) -> None:
+    program = "import sys; print(sys.stdin.read() + sys.argv[1])"
+    (tmp_path / "main.py").write_text(program)
+    cases = [{"args": ["a"], "expect": {"stdout": "a"}}, {"args": ["b"], "expect": {"stdout": "b"}}]
+    with Client() as client:
+        if form == "files":
+            summary = client.run_batch(files={"main.py": program}, cases=cases)
+        elif form == "directory":
+            summary = client.run_batch(directory=tmp_path, cases=cases)
+        elif form == "tar":
+            summary = client.run_batch(tar=a_tar(main=program), cases=cases)
+        else:
+            summary = client.run_batch(program, stdin=io.BytesIO(b""), cases=cases)
+        assert [case.verdict for case in summary.results] == ["passed", "passed"]
+
+
+def test_a_batch_that_its_caller_leaves_is_cancelled(server: Server) -> None:
+    def leave(_: CaseResult) -> None:
+        raise KeyError("mine")
+
+    with Client() as client:
+        program = "import sys, time; time.sleep(float(sys.argv[1]))"
+        with pytest.raises(KeyError):
+            client.run_batch(files={"main.py": program}, cases=[{"args": ["0"]}, {"args": ["1e6"]}], on_case=leave)
+        while (client.list_page(status=["queued", "running"])).executions:
+            pass
 
 
 def test_the_server_describes_itself(server: Server) -> None:

@@ -36,7 +36,8 @@ class Requests:
             given["Authorization"] = f"Bearer {token}"
         self._headers = given
         options = _http.transport_options(server)
-        self._watched = options if transport is None and _early.can_watch(server, options) else None
+        once: Dict[str, Any] = {**options, "limits": httpx.Limits(max_keepalive_connections=0)}
+        self._watched = once if transport is None and _early.can_watch(server, options) else None
         self._client = self._connect(transport or _platform_sync.HTTPTransport(**options))
 
     def _connect(self, transport: _platform_sync.BaseTransport) -> _platform_sync.HTTPClient:
@@ -68,8 +69,9 @@ class Requests:
         if self._watched is None or call.body is None or not call.body.streams:
             return self._exchange(self._client, call, {})
         # A connection of its own, because only a new one can be watched. There is no TLS, so no certificates are loaded.
-        with self._connect(_platform_sync.HTTPTransport(verify=False, **self._watched)) as client:
-            return self._exchange(client, call, {"Expect": "100-continue"})
+        # It is closed with the answer, which the caller of a streaming call still reads.
+        client = self._connect(_platform_sync.HTTPTransport(verify=False, **self._watched))
+        return self._exchange(client, call, {"Expect": "100-continue"})
 
     def _exchange(self, client: _platform_sync.HTTPClient, call: Call, more: Dict[str, str]) -> httpx.Response:
         headers = {**call.headers, **more}
