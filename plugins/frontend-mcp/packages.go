@@ -6,14 +6,15 @@ import (
 )
 
 // The ways in which code calls a program that installs packages: as a line of a shell, also in a text; as a list of words; as a function of
-// pip. The last group has the words behind "install".
+// pip. The groups of installList have the words behind "install".
 var (
-	installLine = compiled(`(?m)(?:^|[\s;&|("'!%/` + "`" + `])(?:(?:uv[ \t]+)?pip[\d.]*(?:[ \t]+-\S+)*[ \t]+install|uv[ \t]+add|poetry[ \t]+add|(?:conda|mamba)[ \t]+install)\b([^\n;|&]*)`)
+	installLine = compiled(`(?m)(?:^|[\s;&|("'!%/` + "`" + `])(?:(?:uv[ \t]+)?pip[\d.]*(?:[ \t]+-\S+)*[ \t]+install|uv[ \t]+add|poetry[ \t]+add|(?:conda|mamba)[ \t]+install)\b`)
 	installList = compiled(`["']pip[\d.]*["']\s*,\s*(?:["']-[^"']*["']\s*,\s*)*["']install["']((?:[^\])"']|"[^"]*"|'[^']*')*)|\bmain\(\s*\[\s*["']install["']((?:[^\])"']|"[^"]*"|'[^']*')*)`)
 	npmLine     = compiled(`(?m)(?:^|[\s;&|("'!` + "`" + `])(?:npm|yarn|pnpm)["']?[\s,\["']+(?:install|i|add|ci)\b`)
 	systemLine  = compiled(`(?m)(?:^|[\s;&|("'!` + "`" + `])(?:apt|apt-get|apk|yum|dnf)(?:[ \t]+-\S+)*[ \t]+(?:install|add)\b`)
 	quotedWord  = compiled(`["']([^"']+)["']`)
-	requirement = compiled(`^[A-Za-z0-9][\w.-]*(?:\[[\w,.-]+\])?(?:[<>=!~]=?.*)?$`)
+	requirement = compiled(`^[A-Za-z0-9][\w.-]*(?:\[[\w,.-]+\])?(?: *[<>=!~;].*)?$`)
+	packageFile = compiled(`\.(?:whl|zip|tar\.\w+)$`)
 )
 
 // notebookLine is a line that installs packages as a notebook does. Python refuses it.
@@ -27,8 +28,13 @@ var (
 	noSystem = compiled(`\b(?:apt|apt-get|apk|yum|dnf): (?:command )?not found|Could not open lock file|Permission denied|are you root\?|Temporary failure resolving|Unable to locate package`)
 )
 
-// valued are options of pip whose value is the next word.
-var valued = []string{"-i", "-t", "-c", "-f", "--index-url", "--extra-index-url", "--target", "--constraint", "--find-links", "--python", "-p"}
+// valued are options of pip and uv whose value is the next word.
+var valued = strings.Fields("-i -t -c -f -p -e -n --index-url --extra-index-url --target --constraint --find-links --python --editable " +
+	"--timeout --default-timeout --retries --proxy --trusted-host --root --prefix --src --platform --python-version --abi --implementation " +
+	"--cache-dir --progress-bar --log --log-file --cert --client-cert --exists-action --use-feature --use-deprecated --config-settings -C " +
+	"--config-setting --global-option --install-option --build-option --no-binary --only-binary --upgrade-strategy --keyring-provider " +
+	"--report --root-user-action --build-constraint --group --resume-retries --uploaded-prior-to --index --default-index " +
+	"--index-strategy --exclude-newer --prerelease --resolution --link-mode --override --python-platform --channel --name")
 
 // installs returns the packages that code installs by pip, and reports whether it calls pip. Without packages they are in a file, or in a variable.
 func installs(code string) (packages []string, calls bool) {
@@ -38,31 +44,77 @@ func installs(code string) (packages []string, calls bool) {
 		}
 		return named(packages), true
 	}
-	at := installLine().FindStringSubmatchIndex(code)
+	at := installLine().FindStringIndex(code)
 	if at == nil {
 		return nil, false
 	}
-	rest := code[at[2]:at[3]]
-	before := code[strings.LastIndexByte(code[:at[2]], '\n')+1 : at[2]]
-	for _, quote := range []string{`"`, `'`, "`"} { // of a text that the line is in
+	words, _ := shellWords(enclosed(code, at[1]))
+	return named(words), true
+}
+
+// enclosed returns the code from at on, up to the end of the text in quotes that begins before at in the same line.
+func enclosed(code string, at int) string {
+	before, rest := code[strings.LastIndexByte(code[:at], '\n')+1:at], code[at:]
+	for _, quote := range []string{`"`, `'`, "`"} {
 		if strings.Count(before, quote)%2 == 1 {
 			rest, _, _ = strings.Cut(rest, quote)
 		}
 	}
-	for word := range strings.FieldsSeq(rest) {
-		packages = append(packages, strings.Trim(word, `"'`))
-	}
-	return named(packages), true
+	return rest
 }
+
+// shellWords returns the words of a shell's command up to its end or its first redirection, and what comes behind them. A comparison that
+// lacks its quotes, as in numpy>=2, is part of its word, because that is what its author means.
+func shellWords(line string) (words []string, rest string) {
+	var word strings.Builder
+	quote, in := byte(0), false // in: within a word
+	end := func() {
+		if in {
+			words = append(words, word.String())
+		}
+		word.Reset()
+		in = false
+	}
+	for i := 0; i < len(line); i++ {
+		c, next := line[i], line[min(i+1, len(line)-1)]
+		switch {
+		case quote != 0 && c == quote:
+			quote = 0
+		case quote != 0:
+			word.WriteByte(c)
+		case c == '\'' || c == '"':
+			quote, in = c, true
+		case c == '\\' && next == '\n':
+			i++
+		case c == ' ' || c == '\t':
+			end()
+		case (c == '<' || c == '>') && number(word.String()): // 2>/dev/null
+			return words, line[i:]
+		case (c == '<' || c == '>') && in && (next == '=' || number(string(next))):
+			word.WriteByte(c)
+		case strings.IndexByte("\n;|&)<>", c) >= 0 || c == '#' && !in:
+			end()
+			return words, line[i:]
+		default:
+			word.WriteByte(c)
+			in = true
+		}
+	}
+	end()
+	return words, ""
+}
+
+// number reports whether text is a number.
+func number(text string) bool { return text != "" && strings.Trim(text, "0123456789") == "" }
 
 // named returns the requirements among the words behind pip install.
 func named(words []string) []string {
 	var list []string
 	for i, word := range words {
 		switch {
-		case strings.HasPrefix(word, "-r") || word == "--requirement":
+		case strings.HasPrefix(word, "-r") || strings.HasPrefix(word, "--requirement"):
 			return nil
-		case i > 0 && slices.Contains(valued, words[i-1]), !requirement().MatchString(word):
+		case i > 0 && slices.Contains(valued, words[i-1]), !requirement().MatchString(word), packageFile().MatchString(word):
 		default:
 			list = append(list, word)
 		}
