@@ -60,7 +60,7 @@ func (e *Engine) conclude(x *execution, s *sink, v verdict) executor.Result {
 		if f.Code = cmp.Or(f.Code, executor.Internal); f.Code == executor.Internal {
 			f.Message = "internal error"
 		}
-		f.Message = strings.ToValidUTF8(clip(f.Message, maxFailure), "\uFFFD")
+		f.Message = strings.ToValidUTF8(clipMiddle(f.Message, maxFailure), "\uFFFD")
 	}
 	return r
 }
@@ -106,7 +106,7 @@ func (e *Engine) judge(x *execution, s *sink, v verdict) executor.Result {
 		return stopped(v.result.Clone(), cause, phase)
 	}
 	if f := v.result.Failure; f != nil && cmp.Or(f.Code, executor.Internal) == executor.Internal {
-		e.log.Error("a backend failed", "execution", x.id, "backend", x.backend, "phase", f.Phase, "error", clip(f.Message, maxFailure))
+		e.log.Error("a backend failed", "execution", x.id, "backend", x.backend, "phase", f.Phase, "error", clipMiddle(f.Message, maxFailure))
 	}
 	return v.result.Clone()
 }

@@ -120,7 +120,7 @@ func TestAResultSaysOnlyWhatIsKnown(t *testing.T) {
 	for i := range files {
 		files[i].Path = fmt.Sprint(i)
 	}
-	long := strings.Repeat("x", maxFailure+1)
+	long := "pre_commands[0] ended with exit code 4:\n" + strings.Repeat("é", maxFailure) + "\nthe reason"
 	for _, test := range []struct {
 		name    string
 		unbegun bool
@@ -140,7 +140,11 @@ func TestAResultSaysOnlyWhatIsKnown(t *testing.T) {
 		{"an internal failure", true, executor.Result{Status: executor.StatusFailed, Failure: &executor.Failure{Code: executor.Internal, Message: "secret"}},
 			func(r executor.Result) bool { return r.Failure.Message == "internal error" }},
 		{"a failure with a long message", true, executor.Result{Status: executor.StatusFailed, Failure: &executor.Failure{Code: executor.Invalid, Message: long}},
-			func(r executor.Result) bool { return len(r.Failure.Message) == maxFailure+len("…") }},
+			func(r executor.Result) bool {
+				m := r.Failure.Message
+				return len(m) <= maxFailure+len("…") && strings.HasPrefix(m, "pre_commands[0] ended with exit code 4:\n") &&
+					strings.Contains(m, "é…é") && strings.HasSuffix(m, "é\nthe reason")
+			}},
 		{"a failure whose message is no text", true, executor.Result{Status: executor.StatusFailed, Failure: &executor.Failure{Code: executor.Invalid, Message: "a\xff"}},
 			func(r executor.Result) bool { return r.Failure.Message == "a\uFFFD" }},
 		{"success without a start", true, executor.Result{Status: executor.StatusSucceeded},

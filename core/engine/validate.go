@@ -271,3 +271,16 @@ func clip(text string, n int) string {
 	}
 	return text[:n] + "…"
 }
+
+// clipMiddle shortens text to at most n bytes and an ellipsis. It keeps the beginning and mostly the end, where tools say what is wrong.
+func clipMiddle(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	head := clip(text, n/16)
+	from := len(text) - (n - n/16)
+	for from < len(text) && !utf8.RuneStart(text[from]) {
+		from++
+	}
+	return head + text[from:]
+}
