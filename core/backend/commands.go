@@ -30,10 +30,22 @@ func CheckCommands(p *Problems, list []string) {
 }
 
 // needsRoot matches what commands say that only root can run or that change the system, and the programs of distributions that do. The
-// first line of a Failure has the command.
+// first line of a Failure has the command, where \n begins a line of it.
 var needsRoot = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?i)permission denied|operation not permitted|read-only file system|are you root|must be (?:run as )?root|superuser|could not open lock|` +
-		`\A[^\n]*\b(?:apt|apt-get|aptitude|dpkg|apk|yum|dnf|microdnf|zypper|pacman|sudo|useradd|adduser|groupadd|chown|mount)\b`)
+	const (
+		says = `permission denied|operation not permitted|read-only file system|are you root|must be (?:run as )?root|superuser|could not open lock`
+		// makes is a complaint about a path in a folder of the system that a box does not have.
+		makes    = `\n[^\n]*\b(?:create|touch|mkdir|cd to|open the file)\b[^\n]*[ '"‘]/(?:home|media|mnt|opt|srv)\b`
+		packages = `apt|apt-get|aptitude|dpkg|apk|yum|dnf|microdnf|zypper|pacman`
+		users    = `useradd|userdel|usermod|adduser|deluser|addgroup|delgroup|groupadd|groupdel|groupmod|chpasswd|newusers|visudo`
+		system   = `sudo|doas|chown|chroot|crontab|ldconfig|locale-gen|mount|umount|setcap|start-stop-daemon|swapoff|swapon|systemctl|sysctl|` +
+			`update-(?:alternatives|ca-certificates|grub|initramfs|locale|rc\.d)|depmod|insmod|modprobe|rmmod|iptables|ip6tables|nft|ufw`
+		// words are programs whose names are also words of other commands: they must begin a command.
+		words = `passwd|rpm|service|snap|su`
+	)
+	return regexp.MustCompile(`(?i)` + says + `|` + makes + `|\A[^\n]*(?:` +
+		`(?:\b|\\[nt])(?:` + packages + `|` + users + `|` + system + `)\b|` +
+		`(?:["'(;&|]|\\[nt])\s*(?:(?:/usr)?/s?bin/)?(?:` + words + `)(?:[\s"'();&|]|\\[nt]))`)
 })
 
 // AsUser is for backends that run pre_commands as the program's user. To the Failure of a command that needs root it adds which backend
