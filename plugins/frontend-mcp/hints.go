@@ -31,6 +31,8 @@ type advice struct {
 	setting    string
 	// input tells how a program gets its standard input.
 	input string
+	// shell reports whether the code is a shell's.
+	shell bool
 }
 
 // noStdin is the input of tools that have none.
@@ -44,15 +46,16 @@ func (t *tools) advice(toolset string, install func(packages string) string) adv
 	}
 }
 
-// hint returns the usual cause of the end r of code, which has written stderr, and what to do; "" if there is none. A program that only
-// tried pip may go on. Rules are here if their remedy is a tool or a setting of this frontend. The others are the engine's: Result.Hint.
-func (a advice) hint(code, stderr string, r executor.Result) string {
+// hint returns the usual cause of the end r of code, which has written stderr, and what to do; "" if there is none. output is what it has
+// shown elsewhere. A program that only tried pip may go on. Rules are here if their remedy is a tool or a setting of this frontend. The others are the engine's: Result.Hint.
+func (a advice) hint(code, output, stderr string, r executor.Result) string {
 	failed := r.Status == executor.StatusFailed
 	offline := a.networkOff && noNetwork().MatchString(stderr)
 	packages, calls := installs(code)
 	module := lastGroup(noModule(), stderr)
 	switch {
-	case noPip().MatchString(stderr), offline && (calls || strings.Contains(stderr, "pip")), calls && failed && module == "":
+	case noPip().MatchString(stderr), offline && (calls || strings.Contains(stderr, "pip")), calls && failed && module == "",
+		a.unseen(code, output, stderr, r):
 		return a.pip(packages)
 	case noNPM().MatchString(stderr), npmLine().MatchString(code) && failed:
 		return executor.NoNPM + "."

@@ -25,7 +25,7 @@ func TestAFailureWithAUsualCauseSaysWhatToDo(t *testing.T) {
 		"ZeroDivisionError: division by zero":                                    "",
 		"":                                                                       "",
 	} {
-		if got := a.hint("", stderr, executor.Result{Status: executor.StatusFailed}); !strings.Contains(got, want) || want == "" && got != "" {
+		if got := a.hint("", "", stderr, executor.Result{Status: executor.StatusFailed}); !strings.Contains(got, want) || want == "" && got != "" {
 			t.Errorf("%s: %q, want %q", stderr, got, want)
 		}
 	}
@@ -65,8 +65,92 @@ func TestAFailureWithAUsualCauseSaysWhatToDo(t *testing.T) {
 		if test.failed {
 			r.Status = executor.StatusFailed
 		}
-		if got := with.hint(test.code, test.stderr, r); !strings.Contains(got, test.want) || test.want == "" && got != "" {
+		if got := with.hint(test.code, "", test.stderr, r); !strings.Contains(got, test.want) || test.want == "" && got != "" {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+func TestPipWhoseFailureNobodySeesIsAnswered(t *testing.T) {
+	t.Parallel()
+	const sub = "import subprocess\n"
+	for code, want := range map[string]bool{ // without a network
+		sub + `subprocess.run(['pip','install','numpy'],capture_output=True)`:                                                   true,
+		sub + `subprocess.run('pip install numpy', shell=True, text=True, capture_output=True)`:                                 true,
+		sub + `print(subprocess.getoutput('pip install numpy'))`:                                                                true,
+		sub + `subprocess.Popen(['pip', 'install', 'numpy'], stderr=subprocess.DEVNULL).wait()`:                                 true,
+		"import subprocess, sys\nsubprocess.run(\n    [sys.executable, '-m', 'pip', 'install', '-q', 'numpy'],\n    stderr=-3)": true,
+		sub + "import sys\nsubprocess.run(f'{sys.executable} -m pip install numpy', shell=True, stderr=-3)":                     true,
+		sub + `subprocess.run(["sh", "-c", "pip install numpy"], capture_output=True)`:                                          true,
+		sub + `subprocess.run(shlex.split("pip install numpy"), capture_output=True)`:                                           true,
+		sub + "cmd = ['pip', 'install', 'numpy']\nsubprocess.run(cmd, capture_output=True)":                                     true,
+		sub + "cmd = 'pip install numpy'\nsubprocess.run(cmd, shell=True, capture_output=True)":                                 true,
+		sub + "try:\n    subprocess.check_call(['pip', 'install', 'numpy'], stderr=-3)\nexcept Exception as e:\n    pass":       true,
+		`import os; os.system('pip install numpy >/dev/null 2>&1')`:                                                             true,
+		`import os; os.system('pip install numpy 2>/dev/null')`:                                                                 true,
+		`import os; os.popen('pip install numpy').read()`:                                                                       true,
+		"def f():\n    import os\n    os.system('pip install numpy 2>&-')\nf()":                                                 true,
+		"!pip install numpy 2>/dev/null":                                                                                        true,
+		"out = !pip install numpy 2>&1":                                                                                         true,
+		sub + "subprocess.check_call(['pip', 'install', 'numpy'], stderr=-3)":                                                   false, // pip has not failed
+		sub + "subprocess.run(['pip', 'install', 'numpy'], check=True)":                                                         false,
+		"try:\n    import numpy\nexcept ImportError:\n    import os\n    os.system('pip install numpy')":                        false, // it may not have run
+		sub + "if missing:\n    subprocess.run(['pip', 'install', 'numpy'], capture_output=True)":                               false,
+		sub + "subprocess.run(['pip', 'install', './numpy.whl'], capture_output=True)":                                          false, // needs no network
+		sub + "subprocess.run(['pip', 'install', '--no-index', '-f', 'd', 'numpy'], capture_output=True)":                       false,
+		sub + "# pip install numpy\nsubprocess.run(['ls'])":                                                                     false, // only a text
+		"# pip install numpy\nprint(1)":                                                                                         false,
+		`"""Usage: pip install numpy"""`:                                                                                        false,
+		`print("try: pip install numpy")`:                                                                                       false,
+		"import os\nprint('pip install numpy')":                                                                                 false,
+		"import os\nos.system('ls') # pip install":                                                                              false,
+	} {
+		a := advice{install: func(packages string) string { return packages }, networkOff: true}
+		succeeded := executor.Result{Status: executor.StatusSucceeded}
+		if got := a.hint(code, "", "", succeeded); (got == `pip does not run in code: ["numpy"]`) != want || !want && got != "" {
+			t.Errorf("%s: %q, want an answer: %t", code, got, want)
+		}
+		if got := a.hint(code, "Successfully installed numpy-2", "", succeeded); got != "" {
+			t.Errorf("%s, which worked: %q", code, got)
+		}
+		a.networkOff = false
+		if got := a.hint(code, "", "", succeeded); got != "" {
+			t.Errorf("%s, with a network: %q", code, got)
+		}
+	}
+	for _, test := range []struct {
+		command, stdout string
+		on, want        bool
+	}{
+		{"pip install numpy 2>&1 | tail -1", "hint: See PEP 668 for the detailed specification.", true, true},
+		{"pip install numpy 2>&1 | tail -1", "sh: 1: pip: not found", true, true},
+		{"pip install numpy 2>&1 | tail -1", "[notice] To update, run: pip install --upgrade pip", true, false},
+		{"pip install -q numpy 2>&1 | tail -1", "", false, true},
+		{"pip install numpy &", "", true, true},
+		{"nohup pip install 'numpy' >log 2>&1 &", "", true, true},
+		{"pip install numpy & wait", "", true, false},
+		{"pip install numpy & wait", "", false, true},
+		{"pip install numpy 2>/dev/null || true", "", false, true},
+		{"cd /tmp; python3 -m pip install numpy >/dev/null 2>&1; ls", "", false, true},
+		{"(pip install numpy) 2>/dev/null; true", "", false, true},
+		{"python3 -m venv v && v/bin/pip install numpy 2>/dev/null; true", "", false, true},
+		{"python3 -m venv v && v/bin/pip install numpy 2>/dev/null; true", "", true, false},
+		{"pip install --target t numpy >/dev/null; true", "", true, false},
+		{`"sh", "-c", "pip install numpy 2>/dev/null; true"`, "", false, true},
+		{`python3 -c "import os; os.system('pip install numpy 2>/dev/null')"`, "", false, true},
+		{"pip install numpy >/dev/null 2>&1", "", false, false}, // its exit code is that of the command
+		{"pip install numpy 2>/dev/null && ls", "", false, false},
+		{"set -e; pip install numpy; ls", "", false, false},
+		{"python3 -c 'import numpy' || pip install numpy; ls", "", false, false},
+		{"if pip install numpy; then ls; fi", "", false, false},
+		{"echo pip install numpy; ls", "", false, false},
+		{"grep 'pip install numpy' README; ls", "pip install numpy", false, false},
+		{"ls # pip install numpy\nls", "", false, false},
+	} {
+		a := advice{install: func(packages string) string { return packages }, networkOff: !test.on, shell: true}
+		got := a.hint(test.command, test.stdout, "", executor.Result{Status: executor.StatusSucceeded})
+		if (got == `pip does not run in code: ["numpy"]`) != test.want || !test.want && got != "" {
+			t.Errorf("%s (network %t): %q, want an answer: %t", test.command, test.on, got, test.want)
 		}
 	}
 }
@@ -80,7 +164,7 @@ func TestTheEnginesHintsComeWithoutOtherWaysIn(t *testing.T) {
 		"the program wants arguments: give them (args, or after -- elsewhere)": "the program wants arguments: give them",
 		"": "",
 	} {
-		if got := (advice{}).hint("", "", executor.Result{Status: executor.StatusFailed, Hint: hint}); got != want {
+		if got := (advice{}).hint("", "", "", executor.Result{Status: executor.StatusFailed, Hint: hint}); got != want {
 			t.Errorf("%s: %q", hint, got)
 		}
 	}

@@ -23,7 +23,7 @@ var notebookLine = compiled(`(?m)^[ \t]*(?:\w+[ \t]*=[ \t]*)?[!%]?[ \t]*(?:uv[ \
 // What a failed installation says.
 var (
 	noPip = compiled(`No module named '?pip\b|\b(?:pip[\d.]*|uv|poetry|conda|mamba): (?:command )?not found|No such file or directory: '(?:pip[\d.]*|uv)'|` +
-		`externally-managed-environment|No matching distribution found|Could not install packages due to|pip cannot install here`)
+		`externally-managed-environment|No matching distribution found|Could not install packages due to|pip cannot install here|See PEP 668`)
 	noNPM    = compiled(`\b(?:npm|yarn|pnpm): (?:command )?not found|spawn(?:Sync)? (?:npm|yarn|pnpm) ENOENT|npm (?:ERR!|error)|No such file or directory: '(?:npm|yarn|pnpm)'`)
 	noSystem = compiled(`\b(?:apt|apt-get|apk|yum|dnf): (?:command )?not found|Could not open lock file|Permission denied|are you root\?|Temporary failure resolving|Unable to locate package`)
 )
@@ -38,18 +38,24 @@ var valued = strings.Fields("-i -t -c -f -p -e -n --index-url --extra-index-url 
 
 // installs returns the packages that code installs by pip, and reports whether it calls pip. Without packages they are in a file, or in a variable.
 func installs(code string) (packages []string, calls bool) {
+	words, calls := installWords(code)
+	return named(words), calls
+}
+
+// installWords returns the words behind pip install in code, and reports whether it has such a call.
+func installWords(code string) (words []string, calls bool) {
 	if found := installList().FindStringSubmatch(code); found != nil {
 		for _, word := range quotedWord().FindAllStringSubmatch(found[1]+found[2], -1) {
-			packages = append(packages, word[1])
+			words = append(words, word[1])
 		}
-		return named(packages), true
+		return words, true
 	}
 	at := installLine().FindStringIndex(code)
 	if at == nil {
 		return nil, false
 	}
-	words, _ := shellWords(enclosed(code, at[1]))
-	return named(words), true
+	words, _ = shellWords(enclosed(code, at[1]))
+	return words, true
 }
 
 // enclosed returns the code from at on, up to the end of the text in quotes that begins before at in the same line.

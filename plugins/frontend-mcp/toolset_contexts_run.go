@@ -63,12 +63,12 @@ func (c contexts) runCode(ctx context.Context, request mcp.CallToolRequest, a ru
 		Stdout: o.stdout.text(rest), Stderr: o.stderr.text(rest), Success: o.result.Status == executor.StatusSucceeded,
 		ExecutionTime: o.result.Wall.Seconds(), ExecutionID: o.id, Note: note(a, o.result),
 	}
-	c.explain(a, o.result, &out)
 	for _, d := range o.displays {
 		if text, ok := d.Data["text/plain"]; d.Value && ok {
 			out.Result = cut(string(text), c.config.MaxResultBytes)
 		}
 	}
+	c.explain(a, o.result, &out)
 	return structured(out, "", append(pictures(o.displays), filesOf(o)...)...)
 }
 
@@ -96,7 +96,7 @@ func (c contexts) explain(a runCodeArgs, r executor.Result, out *runCodeResult) 
 		out.Stderr, out.Success = line, false // a line that begins with ! fails without an error
 		return
 	}
-	out.Note = strings.TrimSpace(out.Note + " " + advice.hint(a.Code, out.Stderr, r))
+	out.Note = strings.TrimSpace(out.Note + " " + advice.hint(a.Code, out.Stdout+out.Result, out.Stderr, r))
 	if r.Status == executor.StatusFailed && out.Note == "" && anotherLanguage().MatchString(a.Code) && strings.Contains(out.Stderr, `File "`) {
 		out.Note = `This runs Python. For JavaScript call create_context(language="javascript").`
 	}

@@ -184,7 +184,7 @@ func (p *python) getOutput(ctx context.Context, _ mcp.CallToolRequest, a jobOutp
 		}
 		out.Hint = limitReached(*r, argument)
 		if x.Spec.Session == "" {
-			out.Hint = cmp.Or(out.Hint, p.advice(ToolsetPython, addDependencies).hint(x.Spec.Code, out.Stderr, *r))
+			out.Hint = cmp.Or(out.Hint, p.advice(ToolsetPython, addDependencies).hint(x.Spec.Code, out.Stdout, out.Stderr, *r))
 		}
 	}
 	return structured(out, "", files...)

@@ -328,7 +328,7 @@ func (s *script) result(o *outcome, elapsed time.Duration) runScriptResult {
 	if line := s.advice.pipInstead(s.content, out.Stderr); line != "" {
 		out.Stderr = line
 	} else {
-		out.Hint = cmp.Or(limitReached(o.result, "timeout_seconds"), s.advice.hint(s.content, out.Stderr, o.result))
+		out.Hint = cmp.Or(limitReached(o.result, "timeout_seconds"), s.advice.hint(s.content, out.Stdout, out.Stderr, o.result))
 	}
 	out.Stderr += suffix(o.result)
 	return out

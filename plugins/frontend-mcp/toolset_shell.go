@@ -153,9 +153,9 @@ func (s *shell) execute(ctx context.Context, request mcp.CallToolRequest, a exec
 		called = commandText(spec.Command)
 	}
 	advice := s.advice(ToolsetShell, s.packagesElsewhere)
-	advice.input = "Give the input as stdin."
+	advice.input, advice.shell = "Give the input as stdin.", true
 	out.Hint = cmp.Or(limitReached(result, "timeout_ms"),
-		advice.hint(called, out.Stderr, result))
+		advice.hint(called, out.Stdout, out.Stderr, result))
 	s.logOutput(a.Command, out)
 	return structured(out, "", filesOf(o)...)
 }
