@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/requirements"
 )
 
@@ -56,7 +57,11 @@ func (p *Problems) read(under string, section json.RawMessage, config reflect.Va
 	}
 	slices.Sort(known)
 	for key := range given {
-		p.Add(under+key, "unknown key; known are %s", strings.Join(known, ", "))
+		if near := executor.Nearest(key, known); near != "" {
+			p.Add(under+key, "unknown key: did you mean %s?", p.Prefix+under+near)
+		} else {
+			p.Add(under+key, "unknown key; known are %s", strings.Join(known, ", "))
+		}
 	}
 }
 

@@ -60,7 +60,7 @@ func (g *global) loadChecked(from settings.Options) (config.Config, error) {
 	if err != nil && !settings.IsInvalid(err) {
 		return c, err
 	}
-	return c, joinInvalid(err, checkSections(g.bundle, c))
+	return c, joinInvalid(err, settings.Placed(from, checkSections(g.bundle, c)))
 }
 
 // joinInvalid joins the problems of errors, which may be nil.
@@ -91,7 +91,7 @@ func checkSections(bundle app.Bundle, c config.Config) error {
 			continue // only the plugin itself can check it, in plugin check and serve
 		}
 		if _, p, ok := bundle.ByType(b.TypeOr(name)); !ok {
-			errs = append(errs, executor.FieldErrorf(executor.Invalid, "backends."+name+".type", "unknown backend type %q (bundled: %s): give path and sha256 of a plugin", b.TypeOr(name), bundledTypes(bundle)))
+			errs = append(errs, unknownType(bundle, name, b))
 		} else if p.Check != nil {
 			errs = append(errs, p.Check(name, b.Options))
 		}
@@ -99,16 +99,24 @@ func checkSections(bundle app.Bundle, c config.Config) error {
 	return joinInvalid(errs...)
 }
 
-func bundledTypes(bundle app.Bundle) string {
+// unknownType says that no bundled plugin has the type of an entry, which may be the entry's name.
+func unknownType(bundle app.Bundle, name string, b config.Backend) error {
 	var types []string
 	for _, p := range bundle.Plugins {
 		types = append(types, p.Type)
 	}
 	slices.Sort(types)
+	bundled, field, suggestion := strings.Join(types, ", "), "backends."+name, ""
 	if len(types) == 0 {
-		return "none on this system"
+		bundled = "none on this system"
 	}
-	return strings.Join(types, ", ")
+	if b.Type != "" {
+		field += ".type"
+	}
+	if near := executor.Nearest(b.TypeOr(name), types); near != "" {
+		suggestion = ": did you mean " + near + "?"
+	}
+	return executor.FieldErrorf(executor.Invalid, field, "must be a bundled type (%s), unless path and sha256 name a plugin (got %q)%s", bundled, b.TypeOr(name), suggestion)
 }
 
 func checkConfig(g *global, from settings.Options) error {

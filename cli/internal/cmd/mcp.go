@@ -93,7 +93,7 @@ func (o *mcpOptions) service(ctx context.Context, c config.Config) (executor.Ser
 	}
 	local, err := app.Embedded(ctx, app.EmbeddedOptions{Config: c, Bundle: o.g.bundle, Lasting: true, Log: o.log(c)})
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, settings.Placed(o.g.layersWith(o.flags), err)
 	}
 	return local.Service, func() error { return local.Close(ctx) }, nil
 }

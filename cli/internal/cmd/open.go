@@ -71,7 +71,7 @@ func (g *global) open(ctx context.Context, backend string, all bool, parallel in
 	}
 	local, err := app.Embedded(ctx, app.EmbeddedOptions{Config: c, Bundle: g.bundle, Parallel: int(parallel), Log: g.embeddedLog()})
 	if err != nil {
-		return nil, err
+		return nil, settings.Placed(from, err)
 	}
 	trusted := executor.WithPrincipal(ctx, executor.Principal{Owner: executor.LocalOwner, Scopes: executor.Scopes()})
 	return &target{Service: local.Service, ctx: trusted, embedded: true, close: func() error {

@@ -86,10 +86,11 @@ func (o *serveOptions) run(ctx context.Context) error {
 	}
 	hangups, release := takeHangups(ctx)
 	defer release()
-	return app.Serve(ctx, app.ServeOptions{
+	err = app.Serve(ctx, app.ServeOptions{
 		Config: c, Bundle: o.g.bundle, TestFixtures: o.fixtures, Log: log,
 		File: o.g.config, Reload: o.config, Hangups: hangups,
 	})
+	return settings.Placed(o.g.layersWith(o.flags), err)
 }
 
 // warnUnused logs the variables that have no effect.

@@ -46,5 +46,5 @@ func runWorker(ctx context.Context, g *global, flags map[string]*pflag.Flag) err
 	// Tools that renew certificates send SIGHUP. The worker looks at its files by itself.
 	_, release := takeHangups(ctx)
 	defer release()
-	return app.Worker(ctx, app.WorkerOptions{Config: c, Bundle: g.bundle, Log: log})
+	return settings.Placed(from, app.Worker(ctx, app.WorkerOptions{Config: c, Bundle: g.bundle, Log: log}))
 }

@@ -109,7 +109,7 @@ func TestAWrongUseIsAnsweredWithTheThingTheReasonAndTheRemedy(t *testing.T) {
 		{args: "config check --config odd.yaml", want: []string{"frobnicate", "unknown key", "known are ", "backends", "engine"}},
 		{args: "config check --config size.yaml", want: []string{"limits.default.memory_mb", "a whole number of MB", "2G", "size.yaml:1"}},
 		{args: "config check --config time.yaml", want: []string{"limits.default.timeout_seconds", "a number of seconds", "1h", "time.yaml:1"}},
-		{args: "config check --config kind.yaml", want: []string{"backends.x.type", "k8s", "bundled: fake", "path and sha256"}},
+		{args: "config check --config kind.yaml", want: []string{"backends.x.type", "k8s", "bundled type (fake)", "path and sha256"}},
 		{args: "config check --config half.yaml", want: []string{"backends.mine", "both path and sha256"}},
 		{args: "config check --config twice.yaml", want: []string{"data_dir", "duplicate key", "twice.yaml:2"}},
 		{args: "config check", env: "PYEXEC_HTTP_BNID=x", want: []string{"PYEXEC_HTTP_BNID", "unknown key", "did you mean PYEXEC_HTTP_BIND?"}},

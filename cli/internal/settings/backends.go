@@ -11,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/python-executor/python-executor/core/config"
+	"github.com/python-executor/python-executor/core/executor"
 )
 
 // backends replaces the default entries by those of the file, and applies the variables to them.
@@ -23,6 +24,9 @@ func (l *loader) backends(c *config.Config) {
 	if isSection {
 		c.Backends = map[string]config.Backend{}
 		for _, name := range sortedKeys(listed) {
+			if listed[name] == nil {
+				listed[name] = map[string]any{}
+			}
 			if b, ok := l.backend(join("backends", name), listed[name]); ok {
 				c.Backends[name] = b
 			}
@@ -44,9 +48,6 @@ func (l *loader) backends(c *config.Config) {
 }
 
 func (l *loader) backend(at string, value any) (config.Backend, bool) {
-	if value == nil {
-		return config.Backend{Options: json.RawMessage("{}")}, true
-	}
 	section, ok := value.(map[string]any)
 	if !ok {
 		l.problems.Add(at, "must be a section (got %s, in %s)", shown(value), l.file.where(at))
@@ -59,7 +60,7 @@ func (l *loader) backend(at string, value any) (config.Backend, bool) {
 func (l *loader) toBackend(at string, section map[string]any) (config.Backend, bool) {
 	for _, own := range []string{"type", "path", "sha256"} {
 		if v, given := section[own]; given && reflect.TypeOf(v) != reflect.TypeFor[string]() {
-			l.problems.Add(join(at, own), "must be text (got %v)", v)
+			l.problems = append(l.problems, l.place(executor.FieldError{Field: join(at, own), Message: "must be text (got " + shown(v) + ")"}))
 			return config.Backend{}, false
 		}
 	}

@@ -81,15 +81,6 @@ func load(o Options) (config.Config, *loader, error) {
 	return c, l, l.problems.Err(executor.Invalid, "", "\n")
 }
 
-// whence returns a message that ends with the value, with the value's origin.
-func whence(message, origin string) string {
-	value, ok := strings.CutSuffix(message, ")")
-	if !ok || origin == byDefault || !strings.Contains(message, "(got ") {
-		return message
-	}
-	return value + ", in " + origin + ")"
-}
-
 // scriptsToolset adds the toolset of the allowed scripts to those of the file if the variable of its specification allows some. A
 // variable or a flag that names the toolsets wins, and a file without toolsets has no MCP.
 func (l *loader) scriptsToolset(c *config.Config) {
@@ -131,8 +122,7 @@ func (l *loader) validate(c config.Config) error {
 	known := l.problems
 	for _, f := range invalid.Fields {
 		if !slices.ContainsFunc(known, func(p executor.FieldError) bool { return follows(f.Field, p.Field) }) {
-			f.Message = whence(f.Message, l.origin(f.Field))
-			l.problems = append(l.problems, f)
+			l.problems = append(l.problems, l.place(f))
 		}
 	}
 	return nil

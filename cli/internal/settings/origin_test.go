@@ -215,7 +215,8 @@ backends: {My_uv: {type: uv, since: 2020-01-02, image_map: {"Reg/Image:3.12": "3
 `)
 	a, errA := Load(inTOML)
 	b, errB := Load(inYAML)
-	if fmt.Sprint(errA) != fmt.Sprint(errB) || !reflect.DeepEqual(a, b) || a.Limits.Max.MemoryMB != 4096 || a.Limits.Default.TimeoutSeconds != 7 {
+	without := func(err error, at string) string { return strings.ReplaceAll(fmt.Sprint(err), " (in "+at+")", "") }
+	if without(errA, inTOML.File+":16") != without(errB, inYAML.File+":6") || !reflect.DeepEqual(a, b) || a.Limits.Max.MemoryMB != 4096 || a.Limits.Default.TimeoutSeconds != 7 {
 		t.Errorf("%+v, %v\n%+v, %v", a, errA, b, errB)
 	}
 	for name, c := range map[string]struct {
