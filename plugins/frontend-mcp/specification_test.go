@@ -209,17 +209,23 @@ func TestOutputOfAJobIsThereWithoutStreamAndStays(t *testing.T) {
 	}
 }
 
-// TestTheListOfToolsIsShort bounds what the list costs a model. A token is counted as four characters. The backend has as many versions of
-// Python as uv installs.
+// TestTheListOfToolsIsShort bounds what the list costs a model, as docs/mcp.md has it: the default toolsets, and all of them. Fewer toolsets
+// cost less. A token is counted as four characters. The backend has as many versions of Python as uv installs.
 func TestTheListOfToolsIsShort(t *testing.T) {
 	t.Parallel()
 	can := fake.DefaultCapabilities()
 	can.Sessions, can.MemorySamples, can.PythonVersions = true, true, []string{"3.11", "3.15", "3.14", "3.13", "3.12", "3.10", "3.9", "3.8"}
 	can.Languages = []executor.Language{executor.LanguagePython, executor.LanguageJavaScript, executor.LanguageShell}
-	c := serveTest(t, newService(t, fake.Options{Capabilities: &can}), func(c *Config) { c.Toolsets = Default().Toolsets })
-	list, _ := c.request("tools/list", nil)
-	if tokens := len(text(list)) / 4; tokens > 3500 {
-		t.Errorf("the list of tools has %d tokens", tokens)
+	var c *client
+	for _, test := range []struct {
+		toolsets []string
+		most     int
+	}{{Toolsets(), 3850}, {Default().Toolsets, 3500}} {
+		c = serveTest(t, newService(t, fake.Options{Capabilities: &can}), func(c *Config) { c.Toolsets = test.toolsets })
+		list, _ := c.request("tools/list", nil)
+		if tokens := len(text(list)) / 4; tokens > test.most {
+			t.Errorf("the list of tools of %q has %d tokens", test.toolsets, tokens)
+		}
 	}
 	made, _ := c.request("initialize", map[string]any{"protocolVersion": "2025-11-25", "capabilities": map[string]any{}, "clientInfo": map[string]any{"name": "t", "version": "1"}})
 	for _, want := range []string{"Errors: ValueError", "FileNotFoundError", "OSError", `Examples: run_script_in_dir {"`, "resources/read", "40000 bytes", "stop_context", "pip"} {
