@@ -245,6 +245,8 @@ func (p *python) replay(ctx context.Context, x executor.Execution, after uint64,
 }
 
 func (p *python) killJob(ctx context.Context, _ mcp.CallToolRequest, a killJobArgs) (*mcp.CallToolResult, error) {
+	before, beforeErr := p.svc.Get(ctx, a.JobID)
+	ended := beforeErr == nil && before.Status.Terminal()
 	x, err := p.svc.Cancel(ctx, a.JobID)
 	if err == nil && x.Result == nil {
 		x, err = p.svc.Get(ctx, a.JobID) // a remote server returns the status only
@@ -257,7 +259,9 @@ func (p *python) killJob(ctx context.Context, _ mcp.CallToolRequest, a killJobAr
 		out.Status = "finished"
 		out.Message = "the job had ended before it could be killed: " + string(x.Status)
 	}
-	p.log.Info("job killed", "execution", a.JobID, "status", x.Status)
+	if !ended && x.Status == executor.StatusKilled {
+		p.log.Info("job killed", "execution", a.JobID)
+	}
 	return structured(out, "")
 }
 

@@ -154,6 +154,14 @@ func TestJobsAreListedAfterAChangedConfiguration(t *testing.T) {
 			t.Errorf("%q is not in the log: %q", want, log.said())
 		}
 	}
+	ended := before.call("run_script_with_dependencies_async", map[string]any{"script_content": "exit 4", "python_version": "3.12"}).fields["job_id"].(string)
+	awaitEnd(t, svc, ended)
+	for _, job := range []string{id, ended} {
+		before.call("kill_job", map[string]any{"job_id": job})
+	}
+	if n := len(slices.DeleteFunc(log.said(), func(m string) bool { return m != "job killed" })); n != 1 {
+		t.Errorf("one job was killed, and the log has %d", n)
+	}
 }
 
 func TestJobsBelongToTheirOwnerAndOutliveTheirCaller(t *testing.T) {
