@@ -173,17 +173,23 @@ func newFrontend(svc executor.Service, o Options) (*frontend, error) {
 
 // serve returns the huma handler of a route.
 func (f *frontend) serve(to route) func(huma.Context) {
-	known := to.queryShape()
+	known, handle := to.queryShape(), to.handler
+	if to.strictQuery() {
+		handle = func(w http.ResponseWriter, r *http.Request) error {
+			if r.URL.RawQuery != "" {
+				if err := checkQuery(r, known); err != nil {
+					return err
+				}
+			}
+			return to.handler(w, r)
+		}
+	}
+	if len(to.scriptErrors) > 0 {
+		handle = f.scripts(handle)
+	}
 	return func(ctx huma.Context) {
 		r, w := humago.Unwrap(ctx)
-		var err error
-		if r.URL.RawQuery != "" && to.strictQuery() {
-			err = checkQuery(r, known)
-		}
-		if err == nil {
-			err = to.handler(w, r)
-		}
-		if err != nil {
+		if err := handle(w, r); err != nil {
 			f.writeProblem(w, r, err)
 		}
 	}

@@ -79,7 +79,9 @@ type operation struct {
 }
 
 // strictQuery reports whether an unknown query parameter is refused. Requests for probes and pages may have any.
-func (o operation) strictQuery() bool { return strings.HasPrefix(o.path, "/api/v1/") }
+func (o operation) strictQuery() bool {
+	return strings.HasPrefix(o.path, "/api/v1/") || len(o.scriptErrors) > 0
+}
 
 // queryShape returns the query parameters as the members of a shape.
 func (o operation) queryShape() shape {

@@ -15,14 +15,14 @@ func (f *frontend) scriptOperations() []route {
 	request := schemaOf[scriptRequest]("")
 	request.AdditionalProperties = false
 	return []route{
-		{handler: f.scripts(f.runScript), operation: operation{id: "run-script", method: http.MethodPost, path: "/actions/run_script", tag: tag,
+		{handler: f.runScript, operation: operation{id: "run-script", method: http.MethodPost, path: "/actions/run_script", tag: tag,
 			summary: "Run an allow-listed script and wait", doc: "Needs the scope scripts. A client that disconnects kills the script.",
 			body:    &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: request}}},
 			success: 200, answer: jsonAnswer("The script has ended.", schemaOf[scriptResult](""), nil), errors: failures, scriptErrors: own}},
-		{handler: f.scripts(f.listAllowed), operation: operation{id: "list-allowed-scripts", method: http.MethodPost, path: "/actions/list_allowed", tag: tag,
+		{handler: f.listAllowed, operation: operation{id: "list-allowed-scripts", method: http.MethodPost, path: "/actions/list_allowed", tag: tag,
 			summary: "List the allowed scripts", success: 200, answer: jsonAnswer("The list.", schemaOf[allowedScripts](""), nil),
 			errors: []int{400, 403, 408, 422, 501}, scriptErrors: own}},
-		{handler: f.scripts(f.streamScript), operation: operation{id: "stream-script", method: http.MethodGet, path: "/sse/run_script_stream", tag: tag,
+		{handler: f.streamScript, operation: operation{id: "stream-script", method: http.MethodGet, path: "/sse/run_script_stream", tag: tag,
 			summary: "Run an allow-listed script and stream its lines",
 			doc:     "Events: ping {t}, stdout {line}, stderr {line}, end {exitCode, duration_ms, truncated, logPath}, error {code, message, and those of end if the script has run}. Errors before it starts are HTTP statuses.",
 			params: []*huma.Param{query("path", "A script of list_allowed.", text("")), query("args", "Repeated, or a JSON array.", &huma.Schema{Type: huma.TypeArray, Items: text("")}),

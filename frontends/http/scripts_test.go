@@ -236,6 +236,18 @@ data: {"duration_ms":1000,"exitCode":0,"truncated":false}
 			t.Errorf("the query %q: the answer is %d %s, want %d", query, w.Code, w.Body, status)
 		}
 	}
+	s.spec = executor.Spec{}
+	for target, says := range map[string]string{
+		"GET /sse/run_script_stream?path=/x&tmeout_ms=4": "tmeout_ms: unknown parameter: did you mean timeout_ms?",
+		"GET /sse/run_script_stream?path=/x&%zz":         "the query cannot be read",
+		"POST /actions/run_script?timeout_ms=4":          "timeout_ms: unknown parameter: there is none here",
+		"POST /actions/list_allowed?x=1":                 "x: unknown parameter: there is none here",
+	} {
+		method, path, _ := strings.Cut(target, " ")
+		if w := runScriptRequest(t, s, method, path, `{"path":"/x"}`); w.Code != 400 || !strings.Contains(w.Body.String(), `{"error":{"code":"E_BAD_ARG","message":"`+says) || s.spec.Script != "" {
+			t.Errorf("%s: the answer is %d %s, want 400 %s", target, w.Code, w.Body, says)
+		}
+	}
 	// Before it has started an error is a status, behind that an event.
 	refused := executor.Failure{Code: executor.Denied, Phase: executor.PhasePrepare, Field: "script", Message: "no"}
 	s = &scriptService{events: []executor.Body{scriptEnded(executor.Result{Status: executor.StatusFailed, Failure: &refused})}}
