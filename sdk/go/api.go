@@ -39,11 +39,9 @@ func submission(ctx context.Context, operation, path string, spec Spec, in Input
 		spec.IdempotencyKey = "go-" + rand.Text()
 	}
 	what := call{operation: operation, method: http.MethodPost, idempotent: true}
-	var err error
-	if in.Folder != "" {
-		if spec, in, err = in.withFolder(ctx, spec); err != nil {
-			return what.at(path, err)
-		}
+	spec, in, err := in.complete(ctx, spec)
+	if err != nil {
+		return what.at(path, err)
 	}
 	what.upload, err = newUpload(spec, spec.Stdin, in)
 	if what.upload != nil && in.Folder != "" {

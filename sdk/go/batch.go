@@ -145,10 +145,8 @@ func batchSubmission(ctx context.Context, b Batch, in Input) call {
 	}
 	what := call{operation: "batch", method: http.MethodPost, idempotent: true}
 	var err error
-	if in.Folder != "" {
-		if b.Spec, in, err = in.withFolder(ctx, b.Spec); err != nil {
-			return what.at("", err)
-		}
+	if b.Spec, in, err = in.complete(ctx, b.Spec); err != nil {
+		return what.at("", err)
 	}
 	what.upload, err = newUpload(b, b.Stdin, in)
 	if what.upload != nil && in.Folder != "" {

@@ -7,7 +7,21 @@ import (
 	"github.com/python-executor/python-executor/sdk/go/pack"
 )
 
-// withFolder returns spec and in with the tar of in.Folder in place of the folder.
+// complete returns spec and in with the tar of in.Folder in place of the folder. The requirements of a tar are left to the server, unless
+// spec says otherwise.
+func (in Input) complete(ctx context.Context, spec Spec) (Spec, Input, error) {
+	if in.Folder != "" {
+		var err error
+		if spec, in, err = in.withFolder(ctx, spec); err != nil {
+			return spec, in, err
+		}
+	}
+	if in.Tar != nil && spec.Detect == nil && spec.RequirementsTxt == "" && spec.SessionID == "" {
+		spec.Detect = new(true)
+	}
+	return spec, in, nil
+}
+
 func (in Input) withFolder(ctx context.Context, spec Spec) (Spec, Input, error) {
 	if in.Tar != nil {
 		return spec, in, invalidField("folder", "must not be given together with a tar")
@@ -22,9 +36,6 @@ func (in Input) withFolder(ctx context.Context, spec Spec) (Spec, Input, error) 
 		if spec.Entrypoint, _ = pack.Entrypoint(archive.Regular()); spec.Entrypoint == "" {
 			return spec, in, invalidField("entrypoint", "must be given, because there is no .py file in "+in.Folder)
 		}
-	}
-	if spec.Detect == nil && spec.RequirementsTxt == "" {
-		spec.Detect = new(true)
 	}
 	in.Tar = archive.Open()
 	return spec, in, nil

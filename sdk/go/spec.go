@@ -53,11 +53,11 @@ type Config struct {
 // Input is what goes with a Spec. It is streamed, the files before Stdin. The client does not close Tar and Stdin, and does not read them
 // after the call has returned and a Read under way has ended.
 type Input struct {
-	// Tar is an uncompressed tar of the files to start with; nil: none. If it is an io.Seeker it can be sent again.
+	// Tar is an uncompressed tar of the files to start with; nil: none. If it is an io.Seeker it can be sent again. Without RequirementsTxt
+	// and Detect in the Spec, the server takes the requirements from the files, so it keeps the tar on disk until the tar is whole.
 	Tar io.Reader
 	// Folder is a local folder that is sent by the rules of the CLI (see package pack), in place of Tar; empty: none. Pack changes
-	// what is sent. Without an entrypoint, code or command in the Spec, the entrypoint is that of pack.Entrypoint. Without
-	// RequirementsTxt and Detect in the Spec, the server takes the requirements from the files.
+	// what is sent. Without an entrypoint, code or command in the Spec, the entrypoint is that of pack.Entrypoint.
 	Folder string
 	Pack   pack.Options
 	// Stdin is the program's standard input as bytes; nil: empty.

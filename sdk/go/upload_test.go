@@ -96,8 +96,12 @@ func TestAnUploadIsMetadataThenTarThenStdin(t *testing.T) {
 			if fmt.Sprint(names) != fmt.Sprint(c.want) {
 				t.Errorf("parts %v, want %v", names, c.want)
 			}
-			if parts["metadata"] != `{"entrypoint":"main.py","idempotency_key":"k"}` {
-				t.Errorf("metadata %s", parts["metadata"])
+			want := `{"entrypoint":"main.py","idempotency_key":"k"}`
+			if c.in.Tar != nil { // the server takes the requirements from it
+				want = `{"entrypoint":"main.py","detect":true,"idempotency_key":"k"}`
+			}
+			if parts["metadata"] != want {
+				t.Errorf("metadata %s, want %s", parts["metadata"], want)
 			}
 			if (c.in.Tar != nil && parts["tar"] != "the tar") || (c.in.Stdin != nil && parts["stdin"] != "the stdin") {
 				t.Errorf("parts %q", parts)
@@ -106,6 +110,40 @@ func TestAnUploadIsMetadataThenTarThenStdin(t *testing.T) {
 				t.Errorf("Content-Length %d", length)
 			}
 		})
+	}
+}
+
+func TestATarIsSearchedForRequirementsUnlessTheSpecSaysOtherwise(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		spec pyexec.Spec
+		want any
+	}{
+		{pyexec.Spec{}, true},
+		{pyexec.Spec{Detect: new(false)}, false},
+		{pyexec.Spec{RequirementsTxt: "idna"}, nil},
+		{pyexec.Spec{SessionID: "ctx-1"}, nil}, // the error is that of the tar
+	} {
+		for _, folder := range []bool{false, true} {
+			in := pyexec.Input{Tar: strings.NewReader("the tar")}
+			if folder {
+				in = pyexec.Input{Folder: t.TempDir()}
+				if err := os.WriteFile(filepath.Join(in.Folder, "main.py"), nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var sent map[string]any
+			client := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				_, parts, err := readForm(r)
+				if err := errors.Join(err, json.Unmarshal([]byte(parts["metadata"]), &sent)); err != nil {
+					t.Error(err)
+				}
+				answerJSON(t, w, done)
+			})
+			if _, err := client.Run(t.Context(), c.spec, in); err != nil || sent["detect"] != c.want {
+				t.Errorf("%+v, folder %t: detect %v, %v", c.spec, folder, sent["detect"], err)
+			}
+		}
 	}
 }
 

@@ -48,7 +48,7 @@ func (s *Service) Submit(ctx context.Context, spec executor.Spec, in executor.In
 		return executor.Execution{}, err
 	}
 	defer done()
-	id, err := s.client.Submit(ctx, apijson.SpecOf(spec), input)
+	id, err := s.client.Submit(ctx, asked(apijson.SpecOf(spec), in), input)
 	return one(id, err, func(id string) executor.Execution {
 		return executor.Execution{ID: id, Spec: spec, Status: executor.StatusQueued}
 	})
@@ -61,8 +61,18 @@ func (s *Service) RunBatch(ctx context.Context, b pyexec.Batch, in executor.Inpu
 		return pyexec.BatchSummary{}, err
 	}
 	defer done()
+	b.Spec = asked(b.Spec, in)
 	summary, err := s.client.RunBatch(ctx, b, input, each)
 	return one(summary, err, func(sum *pyexec.BatchSummary) pyexec.BatchSummary { return *sum })
+}
+
+// asked returns spec with what its zero values mean to a Service: a Workspace is not searched for requirements unless Detect asks for
+// that. The SDK would ask.
+func asked(spec pyexec.Spec, in executor.Input) pyexec.Spec {
+	if in.Workspace != nil && spec.Code == "" && spec.Detect == nil {
+		spec.Detect = new(false)
+	}
+	return spec
 }
 
 // open returns the SDK's form of in. done closes what was opened.

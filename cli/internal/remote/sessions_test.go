@@ -150,3 +150,14 @@ func TestASubmissionClosesWhatItOpened(t *testing.T) {
 		t.Errorf("the tar is closed: %t, the standard input: %t", tar.closed, stdin.closed)
 	}
 }
+
+// The files were searched here, so the server need not keep the tar until it is whole.
+func TestAWorkspaceIsSearchedOnlyOnDemand(t *testing.T) {
+	s, last := recording(t, `{"execution_id":"exe_1"}`)
+	for want, spec := range map[string]executor.Spec{`"detect":false`: {}, `"detect":true`: {Detect: new(true)}} {
+		in := executor.Input{Workspace: &executor.Source{SizeBytes: -1, Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("the tar")), nil }}}
+		if _, err := s.Submit(t.Context(), spec, in); err != nil || !strings.Contains(last.body, want) {
+			t.Errorf("%v, sent %q, want %s", err, last.body, want)
+		}
+	}
+}

@@ -73,9 +73,9 @@ func (b *bench) ofFolder(client *pyexec.Client, files int, batch, calls string, 
 	}
 	input := func() pyexec.Input { return pyexec.Input{Tar: bytes.NewReader(folder)} }
 	return []load{
-		{batch, b.together(client, pyexec.Spec{}, input)},
+		{batch, b.together(client, pyexec.Spec{Detect: new(false)}, input)},
 		{calls, b.singly(count, func(i int) (string, error) {
-			x, err := client.Run(context.Background(), pyexec.Spec{Stdin: fmt.Sprintln(i)}, input())
+			x, err := client.Run(context.Background(), pyexec.Spec{Stdin: fmt.Sprintln(i), Detect: new(false)}, input())
 			if err != nil {
 				return "", err
 			}

@@ -201,6 +201,8 @@ def submission(
     workspace: Optional[Source] = None
     if tar is not None:
         workspace = source(tar, "tar")
+        if not any(body.get(key) for key in ("requirements_txt", "session_id")):
+            body.setdefault("detect", True)
     elif files is not None:
         with _as_invalid("files"):
             workspace = _sent("files", pack_files(files), body)

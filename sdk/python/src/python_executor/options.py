@@ -65,7 +65,8 @@ class RunOptions(_CommonOptions, total=False):
     outputs_changed: bool
     #: Only in a Session: name the files that were made or changed, and copy none.
     files_changed: bool
-    #: Whether the server looks for requirements. Default: only in code and in files that are sent as text.
+    #: Whether the server looks for requirements. Default: in code and in a tar, which it keeps on disk until the tar is whole. False: never.
+    #: The client itself looks into files and directory.
     detect: bool
     #: environment: an interpreter with the requirements (default). system: the python3 of the sandbox.
     interpreter: str

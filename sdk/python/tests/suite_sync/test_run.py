@@ -101,6 +101,15 @@ def test_a_tar_is_sent_in_any_form(server: Server, tmp_path: Path, form: str) ->
             assert (client.run(tar=forms[form])).stdout == "tar\n"
 
 
+def test_a_tar_is_searched_for_requirements_like_a_folder(server: Server) -> None:
+    wrong = a_tar(main="# /// script\n# dependencies = [\n# ///\nprint('not searched')")
+    with Client() as client:
+        with pytest.raises(InvalidError, match="main.py: script metadata"):
+            client.run(tar=wrong)
+        assert (client.run(tar=wrong, detect=False)).stdout == "not searched\n"
+        assert (client.run(tar=wrong, requirements="# those of the request win")).stdout == "not searched\n"
+
+
 def test_standard_input_is_text_or_bytes(server: Server) -> None:
     code = "import sys; print(sys.stdin.buffer.read())"
     with Client() as client:
