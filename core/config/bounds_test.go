@@ -88,7 +88,7 @@ func TestEveryKeyHasItsBounds(t *testing.T) {
 		{"limits.max.memory_mb", list{1024, 1 << 40}, list{0, 1<<40 + 1}, ""},
 		{"limits.max.disk_mb", list{2048, 1 << 40}, list{0, 1<<40 + 1}, ""},
 		{"limits.max.cpu_shares", list{1024, 262144}, list{1, 262145}, ""},
-		{"limits.max.pids", list{256, 1 << 40}, list{0, 1<<40 + 1}, ""},
+		{"limits.max.pids", list{256, 1 << 22}, list{0, 1<<22 + 1}, ""},
 		{"limits.max.output_bytes", list{64 << 20, 1 << 60}, list{0, 1<<60 + 4096}, ""},
 		{"limits.max.kill_grace_seconds", list{1, 1e9}, list{0, 1.1e9}, ""},
 		{"sessions.max", list{0, 1}, list{-1}, ""},

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"net"
 	"path"
 	"slices"
 	"strings"
@@ -47,7 +46,7 @@ type MCPHTTP struct {
 	// Bind is the listening address (MCP_HTTP_BIND). Default "127.0.0.1:8000". An address that is not loopback needs
 	// http.tokens or http.allow_unauthenticated.
 	Bind string `json:"bind"`
-	// Path is that of the endpoint (MCP_HTTP_PATH). Default "/mcp".
+	// Path is that of the endpoint (MCP_HTTP_PATH). It must not be a path of the HTTP API. Default "/mcp".
 	Path string `json:"path"`
 	// AllowedOrigins are the origins of web pages that may call Bind besides the server's own, "https://app.example.com".
 	AllowedOrigins []string `json:"allowed_origins"`
@@ -95,15 +94,19 @@ func (m MCP) validate(p *executor.Problems, http HTTP) {
 		}
 	}
 	atLeast(p, "mcp.max_result_bytes", m.MaxResultBytes, 1000)
-	host, _, err := net.SplitHostPort(m.HTTP.Bind)
-	switch {
-	case err != nil:
-		p.Add("mcp.http.bind", "must be host:port (got %q)", m.HTTP.Bind)
+	switch host, ok := hostOf(m.HTTP.Bind); {
+	case !ok:
+		p.Add("mcp.http.bind", "must be "+anAddress+" (got %q)", m.HTTP.Bind)
 	case m.HTTP.Enabled && !Loopback(host) && len(http.Tokens) == 0 && !http.AllowUnauthenticated:
 		p.Add("mcp.http.bind", "must be a loopback address, unless http.tokens or http.allow_unauthenticated (--allow-unauthenticated) is set (got %q)", m.HTTP.Bind)
 	}
-	if !strings.HasPrefix(m.HTTP.Path, "/") || path.Clean(m.HTTP.Path) != m.HTTP.Path || m.HTTP.Path == "/" {
+	if !strings.HasPrefix(m.HTTP.Path, "/") || path.Clean(m.HTTP.Path) != m.HTTP.Path || m.HTTP.Path == "/" || strings.ContainsAny(m.HTTP.Path, "{}?#% ") {
 		p.Add("mcp.http.path", "must be a path like /mcp (got %q)", m.HTTP.Path)
+	}
+	for _, own := range ownPaths() {
+		if m.HTTP.Path == own || strings.HasPrefix(m.HTTP.Path, own+"/") {
+			p.Add("mcp.http.path", "must not be or be below %s, which the server uses itself: take a path like /mcp (got %q)", own, m.HTTP.Path)
+		}
 	}
 	if m.HTTP.MaxBodyBytes <= 0 {
 		p.Add("mcp.http.max_body_bytes", "must be > 0 (got %d)", m.HTTP.MaxBodyBytes)
@@ -114,6 +117,11 @@ func (m MCP) validate(p *executor.Problems, http HTTP) {
 	atLeast(p, "mcp.http.max_sessions_per_owner", m.HTTP.MaxSessionsPerOwner, 0)
 	atLeast(p, "mcp.shell.max_output_bytes", m.Shell.MaxOutputBytes, 1)
 	atLeast(p, "mcp.shell.log_output_bytes", m.Shell.LogOutputBytes, 0)
+}
+
+// ownPaths returns the paths of the HTTP frontend. Its routes are at and below them.
+func ownPaths() []string {
+	return []string{"/api", "/actions", "/sse/run_script_stream", "/docs", "/mcp_ui", "/healthz", "/readyz", "/metrics", "/openapi.json"}
 }
 
 // isRequirement reports whether line may be one line of a requirements.txt that names a package.

@@ -57,18 +57,16 @@ func (c Config) Validate() error {
 }
 
 func (h HTTP) validate(p *executor.Problems) {
-	host, _, err := net.SplitHostPort(h.Bind)
-	switch {
-	case err != nil:
-		p.Add("http.bind", "must be host:port (got %q)", h.Bind)
+	switch host, ok := hostOf(h.Bind); {
+	case !ok:
+		p.Add("http.bind", "must be "+anAddress+" (got %q)", h.Bind)
 	case !Loopback(host) && len(h.Tokens) == 0 && !h.AllowUnauthenticated:
 		p.Add("http.bind", "must be a loopback address, unless http.tokens or http.allow_unauthenticated (--allow-unauthenticated) is set (got %q)", h.Bind)
 	}
 	if h.PprofBind != "" {
-		host, _, err := net.SplitHostPort(h.PprofBind)
-		switch {
-		case err != nil:
-			p.Add("http.pprof_bind", "must be host:port, or empty for no profiles (got %q)", h.PprofBind)
+		switch host, ok := hostOf(h.PprofBind); {
+		case !ok:
+			p.Add("http.pprof_bind", "must be "+anAddress+", or empty for no profiles (got %q)", h.PprofBind)
 		case !Loopback(host):
 			p.Add("http.pprof_bind", "must be a loopback address (got %q)", h.PprofBind)
 		}
@@ -95,6 +93,17 @@ func (h HTTP) validate(p *executor.Problems) {
 		known := func(s string) bool { return slices.Contains(executor.Scopes(), executor.Scope(s)) }
 		each(p, at+".scopes", t.Scopes, known, "one of exec, read, admin, scripts, trusted")
 	}
+}
+
+const anAddress = "host:port with a port from 0 to 65535"
+
+// hostOf returns the host of a listening address. ok reports whether the address has the form host:port, with a port that exists.
+func hostOf(address string) (host string, ok bool) {
+	host, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	return host, err == nil
 }
 
 // Loopback reports whether host, a name or an address without port, can be reached from this machine only. An empty host
@@ -161,6 +170,9 @@ const (
 	maxMB      = 1 << 40
 )
 
+// maxPIDs is the number of processes that a Linux kernel can have.
+const maxPIDs = 1 << 22
+
 func (l Limits) validate(p *executor.Problems, at string) {
 	within(p, at+".timeout_seconds", l.TimeoutSeconds, maxSeconds)
 	within(p, at+".memory_mb", float64(l.MemoryMB), maxMB)
@@ -168,7 +180,7 @@ func (l Limits) validate(p *executor.Problems, at string) {
 	if l.CPUShares < 2 || l.CPUShares > 262144 {
 		p.Add(at+".cpu_shares", "must be between 2 and 262144 (got %d)", l.CPUShares)
 	}
-	within(p, at+".pids", float64(l.PIDs), maxMB)
+	within(p, at+".pids", float64(l.PIDs), maxPIDs)
 	within(p, at+".output_bytes", float64(l.OutputBytes), 1<<60)
 	within(p, at+".kill_grace_seconds", l.KillGraceSeconds, maxSeconds)
 }

@@ -42,7 +42,24 @@ func TestValidateNamesTheProblem(t *testing.T) {
 		{"cpu shares below the kernel's least", func(c *config.Config) { c.Limits.Default.CPUShares = 1 },
 			[]string{"limits.default.cpu_shares: must be between 2 and 262144 (got 1)"}},
 		{"an address without a port", func(c *config.Config) { c.HTTP.Bind = "localhost" },
-			[]string{`http.bind: must be host:port (got "localhost")`}},
+			[]string{`http.bind: must be host:port with a port from 0 to 65535 (got "localhost")`}},
+		{"ports that do not exist", func(c *config.Config) {
+			c.HTTP.Bind, c.HTTP.PprofBind, c.MCP.HTTP.Bind, c.Worker.Bind = "127.0.0.1:99999", "127.0.0.1:-1", "127.0.0.1:65536", "127.0.0.1:"
+		}, []string{
+			`http.bind: must be host:port with a port from 0 to 65535 (got "127.0.0.1:99999")`,
+			`http.pprof_bind: must be host:port with a port from 0 to 65535, or empty for no profiles (got "127.0.0.1:-1")`,
+			`mcp.http.bind: must be host:port with a port from 0 to 65535 (got "127.0.0.1:65536")`,
+			`worker.bind: must be host:port with a port from 0 to 65535 (got "127.0.0.1:")`,
+		}},
+		{"the first port and the last one", func(c *config.Config) { c.HTTP.Bind, c.MCP.HTTP.Bind = "127.0.0.1:0", "127.0.0.1:65535" }, nil},
+		{"more processes than a kernel has", func(c *config.Config) { c.Limits.Max.PIDs = 99_999_999_999 },
+			[]string{"limits.max.pids: must be <= 4194304 (got 99999999999)"}},
+		{"MCP at a route of the server", func(c *config.Config) { c.MCP.HTTP.Path = "/api/v1/exec/sync" },
+			[]string{`mcp.http.path: must not be or be below /api, which the server uses itself: take a path like /mcp (got "/api/v1/exec/sync")`}},
+		{"MCP at a page of the server", func(c *config.Config) { c.MCP.HTTP.Path = "/mcp_ui/page.js" },
+			[]string{`mcp.http.path: must not be or be below /mcp_ui, which the server uses itself: take a path like /mcp (got "/mcp_ui/page.js")`}},
+		{"MCP beside the routes of the server", func(c *config.Config) { c.MCP.HTTP.Path = "/apis/mcp" }, nil},
+		{"MCP at a pattern", func(c *config.Config) { c.MCP.HTTP.Path = "/{any}" }, []string{`mcp.http.path: must be a path like /mcp (got "/{any}")`}},
 		{"an open address without tokens", func(c *config.Config) { c.HTTP.Bind = "0.0.0.0:8080" },
 			[]string{`http.bind: must be a loopback address, unless http.tokens or http.allow_unauthenticated (--allow-unauthenticated) is set (got "0.0.0.0:8080")`}},
 		{"an open address for profiles, which a token does not help", func(c *config.Config) {

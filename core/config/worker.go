@@ -1,7 +1,6 @@
 package config
 
 import (
-	"net"
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -46,8 +45,8 @@ func defaultWorker() Worker {
 }
 
 func (w Worker) validate(p *executor.Problems) {
-	if _, _, err := net.SplitHostPort(w.Bind); err != nil {
-		p.Add("worker.bind", "must be host:port (got %q)", w.Bind)
+	if _, ok := hostOf(w.Bind); !ok {
+		p.Add("worker.bind", "must be "+anAddress+" (got %q)", w.Bind)
 	}
 	atLeast(p, "worker.max_concurrent", w.MaxConcurrent, 1)
 	upTo(p, "worker.drain_timeout_seconds", w.DrainTimeoutSeconds, maxSeconds)

@@ -214,6 +214,24 @@ func TestTheSpecificationsVariablesAreAliases(t *testing.T) {
 	}
 }
 
+func TestMCPIsNotAtARouteOfTheServer(t *testing.T) {
+	raw, err := os.ReadFile(filepath.FromSlash("../../../frontends/http/openapi.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var api struct{ Paths map[string]any }
+	if err := json.Unmarshal(raw, &api); err != nil || len(api.Paths) < 10 {
+		t.Fatal(err, len(api.Paths))
+	}
+	for route := range api.Paths {
+		c := config.Default()
+		c.MCP.HTTP.Path = strings.NewReplacer("{", "", "}", "").Replace(route)
+		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "mcp.http.path: must not be or be below ") {
+			t.Errorf("%s: %v", route, err)
+		}
+	}
+}
+
 func TestListsComeFromVariablesAndFlags(t *testing.T) {
 	for text, want := range map[string][]string{
 		"python": {"python"}, "python, shell": {"python", "shell"}, "[contexts]": {"contexts"}, `["python","scripts"]`: {"python", "scripts"},
