@@ -3,6 +3,7 @@ package dockerbackend
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -82,6 +83,9 @@ func newBackend(ctx context.Context, c plugin.Configure, p program) (*Backend, e
 		log = slog.New(slog.DiscardHandler)
 	}
 	d, err := dial(ctx, config.Host)
+	if executor.CodeOf(err) == executor.Unavailable {
+		return nil, fmt.Errorf("%w (%s)", err, noDaemon)
+	}
 	if err != nil {
 		return nil, err
 	}

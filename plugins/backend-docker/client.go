@@ -29,6 +29,9 @@ import (
 // pingTime bounds the first request to a daemon.
 const pingTime = 10 * time.Second
 
+// noDaemon is what to do if no daemon answers.
+const noDaemon = "start Docker, set backends.docker.host or DOCKER_HOST, give this user access to Docker by the group docker, or use another backend, such as uv"
+
 // daemon is a Docker daemon. Its methods are safe for concurrent use. ctx bounds the request.
 type daemon struct {
 	api  *client.Client

@@ -21,8 +21,7 @@ func Doctor(ctx context.Context, section json.RawMessage) []backend.Finding {
 	list := []backend.Finding{runnerFinding()}
 	d, err := dial(ctx, c.Host)
 	if err != nil {
-		remedy := "start Docker, or set backends.docker.host or DOCKER_HOST; this user must have access to it (group docker)"
-		return append(list, backend.Error("docker", err.Error(), remedy))
+		return append(list, backend.Error("docker", err.Error(), noDaemon))
 	}
 	defer d.close() //nolint:errcheck // read only
 	facts, err := d.info(ctx)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 	"github.com/python-executor/python-executor/plugins/backend-docker/imagename"
 )
@@ -21,6 +22,10 @@ func TestTheDoctorSaysWhatIsWrongWithADaemon(t *testing.T) {
 	list := Doctor(t.Context(), sectionOf(t, c))
 	if f := list[len(list)-1]; f.Level != backend.LevelError || f.Topic != "docker" || !strings.Contains(f.Remedy, "start Docker") {
 		t.Errorf("no daemon: %+v", list)
+	}
+	_, err := newBackend(t.Context(), plugin.Configure{Name: "docker", Options: sectionOf(t, c)}, program{})
+	if executor.CodeOf(err) != executor.Unavailable || !strings.Contains(err.Error(), c.Host) || !strings.Contains(err.Error(), noDaemon) {
+		t.Errorf("a backend without a daemon: %v", err)
 	}
 	c.Network = "host"
 	if list := Doctor(t.Context(), sectionOf(t, c)); len(list) != 1 || list[0].Level != backend.LevelError || !strings.Contains(list[0].Message, "network") {

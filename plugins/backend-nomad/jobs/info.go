@@ -2,7 +2,9 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 
@@ -76,7 +78,16 @@ func (b *Backend) Info(context.Context) (executor.Info, error) {
 		info.Warnings = append(info.Warnings, inputWarning)
 	}
 	if err := b.watcher.state(); err != nil {
-		info.Healthy, info.Message = false, "Nomad's events do not come: "+err.Error()
+		info.Healthy, info.Message = false, b.unheard(err)
 	}
 	return info, nil
+}
+
+// unheard returns what err, for which Nomad's events do not come, means to a user.
+func (b *Backend) unheard(err error) string {
+	var failed *net.OpError
+	if errors.As(err, &failed) && failed.Op == "dial" {
+		return fmt.Sprintf("no Nomad answers at %s (%v): start it, or set backends.%s.address or NOMAD_ADDR to an agent of the cluster", b.cluster.client.Address(), failed, b.name)
+	}
+	return "Nomad's events do not come: " + err.Error()
 }

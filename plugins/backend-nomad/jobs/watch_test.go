@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -163,5 +164,24 @@ func TestTheTimeBeforeTheProgramIsThatOnItsNode(t *testing.T) {
 	tasks[taskProgram].StartedAt = time.Time{}
 	if got := a.waited(); got != 0 {
 		t.Errorf("the program has not started, and waited %s", got)
+	}
+}
+
+func TestANomadThatDoesNotAnswerIsNamedWithTheKeyOfItsAddress(t *testing.T) {
+	t.Parallel()
+	client, err := api.NewClient(&api.Config{Address: "http://127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &Backend{name: "n", cluster: newCluster(client)}
+	_, err = newWatcher(b.cluster, slog.New(slog.DiscardHandler)).stream(t.Context())
+	said := b.unheard(err)
+	for _, want := range []string{"no Nomad answers at http://127.0.0.1:1 ", "refused", "backends.n.address", "NOMAD_ADDR"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("%q is not in %q", want, said)
+		}
+	}
+	if said := b.unheard(errors.New("Permission denied")); said != "Nomad's events do not come: Permission denied" {
+		t.Error(said)
 	}
 }
