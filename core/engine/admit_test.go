@@ -77,6 +77,20 @@ func TestEveryBadFieldIsNamed(t *testing.T) {
 	}
 }
 
+func TestTheLinesOfAProgramThatDisplaysAreTheUsers(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, setup{})
+		code := "#/// script\n# dependencies = []\n# ///\n"
+		for _, code := range []string{code, executor.DisplayingProgram(code)} {
+			_, err := r.Submit(t.Context(), executor.Spec{Code: code}, executor.Input{})
+			if want := `code: script metadata: line 1 must be "# /// script"`; err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("error %v, want %s", err, want)
+			}
+		}
+	})
+}
+
 func TestALimitAboveItsMaximumNamesBothNumbers(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {

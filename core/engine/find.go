@@ -33,7 +33,8 @@ func detectCode(req *request, invalid *executor.Problems) {
 	if req.spec.Code == "" || !searches(req.spec) {
 		return
 	}
-	script, ok, err := detect.ParseScript([]byte(req.spec.Code))
+	code, _ := executor.CutDisplaying(req.spec.Code) // the user's lines are counted
+	script, ok, err := detect.ParseScript([]byte(code))
 	switch {
 	case !ok || req.spec.Requirements != "":
 	case err != nil:

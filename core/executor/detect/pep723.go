@@ -48,7 +48,7 @@ func ParseScript(source []byte) (m Script, ok bool, err error) {
 		return Script{}, true, fmt.Errorf("script metadata: more than %d bytes", maxScript)
 	}
 	if err := decodeTOML(text, maxScriptBrackets, &m); err != nil {
-		return Script{}, true, fmt.Errorf("script metadata is not valid TOML: %w", err)
+		return Script{}, true, fmt.Errorf("script metadata: %w", err)
 	}
 	if m.Dependencies, err = m.Tool.specifiers("dependencies", m.Dependencies, ""); err != nil {
 		return Script{}, true, fmt.Errorf("script metadata: %w", err)

@@ -79,13 +79,15 @@ func (f *Found) require(name string, program []byte, files map[string][]byte) er
 		if !there {
 			continue
 		}
+		decoded, err := Text(text)
+		if err != nil {
+			return &Error{File: file, Err: err}
+		}
 		if file == requirementsName {
-			if f.Requirements, err = Text(text); err != nil {
-				return &Error{File: file, Err: err}
-			}
+			f.Requirements = decoded
 			return nil
 		}
-		p, err := readProject(file, text)
+		p, err := readProject(file, []byte(decoded))
 		if errors.Is(err, errOtherPlatform) && files[projectName] != nil {
 			continue
 		}

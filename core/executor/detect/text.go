@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// Text returns the text of a requirements.txt without its byte order mark. PowerShell writes UTF-16. Anything but UTF-8 and UTF-16 with a
+// Text returns the text of a requirements.txt, uv.lock or pyproject.toml without its byte order mark. PowerShell writes UTF-16. Anything but UTF-8 and UTF-16 with a
 // mark is an error.
 func Text(raw []byte) (string, error) {
 	var order binary.ByteOrder

@@ -1,9 +1,36 @@
 package detect
 
 import (
+	"encoding/binary"
 	"testing"
 	"testing/fstest"
 )
+
+// PowerShell writes UTF-16, and Notepad a byte order mark.
+func TestAProjectIsReadInEveryEncodingOfRequirements(t *testing.T) {
+	t.Parallel()
+	const project = "[project]\ndependencies = ['six']\n"
+	wide := func(mark string, order binary.AppendByteOrder) []byte {
+		raw := []byte(mark)
+		for _, c := range []byte(project) {
+			raw = order.AppendUint16(raw, uint16(c))
+		}
+		return raw
+	}
+	for name, raw := range map[string][]byte{
+		"plain": []byte(project), "mark": []byte("\xef\xbb\xbf" + project),
+		"little endian": wide("\xff\xfe", binary.LittleEndian), "big endian": wide("\xfe\xff", binary.BigEndian),
+	} {
+		found, err := Folder(fstest.MapFS{projectName: {Data: raw}}, "", nil)
+		if err != nil || found.Requirements != "six\n" {
+			t.Errorf("%s: %q, %v", name, found.Requirements, err)
+		}
+	}
+	_, err := Folder(fstest.MapFS{projectName: {Data: []byte("[project]\nname = 'caf\xe9'\n")}}, "", nil)
+	if err == nil || err.Error() != "pyproject.toml: must be UTF-8, or UTF-16 with a byte order mark" {
+		t.Error(err)
+	}
+}
 
 func TestTheTextOfRequirements(t *testing.T) {
 	t.Parallel()

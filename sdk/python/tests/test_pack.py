@@ -260,6 +260,14 @@ def test_requirements_of_windows(raw: bytes, tmp_path: Path) -> None:
     assert pack_directory(tmp_path).requirements_txt == "six\r\n"
 
 
+@pytest.mark.skipif(not TOML, reason="no reader of TOML")
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig", "utf-8"])
+def test_a_project_of_windows(encoding: str, tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_bytes(b"")
+    (tmp_path / "pyproject.toml").write_bytes("[project]\r\ndependencies = ['six']\r\n".encode(encoding))
+    assert pack_directory(tmp_path).requirements_txt == "six\n"
+
+
 def test_requirements_that_are_no_text(tmp_path: Path) -> None:
     (tmp_path / "main.py").write_bytes(b"")
     (tmp_path / "requirements.txt").write_bytes(b"# caf\xe9\n")

@@ -79,8 +79,9 @@ def find(read: Callable[[str], Optional[bytes]], program: str) -> Found:
                 return Found(unread=True)
             if script is not None:
                 requires = _specifier(script)
+                dependencies = _dependencies(script, script, "dependencies", "")
                 if "dependencies" in script:
-                    return Found(_lines(_dependencies(script, script, "dependencies", "")), requires)
+                    return Found(_lines(dependencies), requires)
         except InputError as e:
             text = str(e)
             raise InputError(f"{program}: " + (text if text.startswith("script metadata") else "script metadata: " + text)) from None
@@ -92,7 +93,7 @@ def find(read: Callable[[str], Optional[bytes]], program: str) -> Found:
             if len(text) > MAX_FILE:
                 raise InputError(f"must have at most {MAX_FILE} bytes")
             if file == REQUIREMENTS:
-                return Found(requirements_text(text), requires)
+                return Found(text_of(text), requires)
             table = _parse(text)
             if table is None:
                 return Found(requires_python=requires, unread=True)
@@ -175,44 +176,38 @@ def _parse(text: bytes, limit: int = MAX_FILE) -> Optional[Table]:
     reader = toml_reader()
     if reader is None:
         return None
+    decoded = text_of(text)
     try:
-        return cast("Table", reader.loads(_decode(text)))
+        return cast("Table", reader.loads(decoded))
     except (ValueError, RecursionError) as e:
         raise InputError(f"must be valid TOML: {e}") from None
 
 
-def requirements_text(raw: bytes) -> str:
-    """Return the text of a requirements.txt without its byte order mark. PowerShell writes UTF-16."""
+def text_of(raw: bytes) -> str:
+    """Return the text of a file without its byte order mark. PowerShell writes UTF-16."""
     try:
         return raw.decode("utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
     except UnicodeDecodeError:
         raise InputError("must be UTF-8, or UTF-16 with a byte order mark") from None
 
 
-def _decode(text: bytes) -> str:
-    try:
-        return text.decode("utf-8")
-    except UnicodeDecodeError:
-        raise InputError("must be UTF-8") from None
+_KINDS: Dict[type, str] = {str: "a string", list: "a list", dict: "a table", int: "a whole number"}
 
 
-_KINDS: Dict[type, str] = {str: "a text", list: "a list", dict: "a table", int: "a whole number"}
-
-
-def _member(table: Any, key: str, kind: type) -> Any:
-    """Return a member of a table, or the empty value of its kind. Another kind is an error."""
+def _member(table: Any, key: str, kind: type, within: str = "", more: str = "") -> Any:
+    """Return a member of a table, or the empty value of its kind. Another kind is an error. `within` begins its name, and `more` says what is meant."""
     value = cast("Table", table).get(key) if isinstance(table, dict) else None
     if value is None:
         if isinstance(table, dict):
             return kind()
-        raise InputError(f"{key}: must be in a table")
+        raise InputError(f"{within}{key}: must be in a table")
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise InputError(f"{key}: must be {_KINDS[kind]}")
+        raise InputError(f"{within}{key}: must be {_KINDS[kind]}{more}")
     return value
 
 
-def _specifier(table: Any) -> str:
-    text = str(_member(table, "requires-python", str)).strip()
+def _specifier(table: Any, within: str = "") -> str:
+    text = str(_member(table, "requires-python", str, within, ', such as ">=3.11"')).strip()
     if text and not valid_specifier(text):
         raise InputError(f'requires-python: must be a version specifier, such as >=3.11 (got "{text[:100]}")')
     return text
@@ -238,11 +233,11 @@ _DECIDING = (
 
 def _dependencies(table: Any, file: Table, where: str, locked: str) -> List[str]:
     """Return the dependencies of a table. Settings of uv in its file by which others would be installed are an error."""
-    settings = _member(_member(file, "tool", dict), "uv", dict)
-    sources = cast("Dict[str, Any]", _member(settings, "sources", dict))
+    settings = _member(_member(file, "tool", dict), "uv", dict, "tool.")
+    sources = cast("Dict[str, Any]", _member(settings, "sources", dict, "tool.uv."))
     elsewhere = {_normal(name) for name, source in sources.items() if not _is_index(source)}
     found: List[str] = []
-    for i, item in enumerate(_member(table, "dependencies", list)):
+    for i, item in enumerate(_member(table, "dependencies", list, where[: -len("dependencies")], ' of strings, such as ["six"]')):
         text = item.strip() if isinstance(item, str) else ""
         if not _is_specifier(text):
             raise InputError(f"{where}[{i}]: must be a dependency specifier, such as numpy>=2 (got {item!r})")
@@ -273,7 +268,7 @@ def _normal(name: str) -> str:
 def _listed(table: Table) -> Tuple[str, str]:
     project = _member(table, "project", dict)
     dependencies = _dependencies(project, table, "project.dependencies", ", or be locked in uv.lock")
-    return _lines(dependencies), _specifier(project)
+    return _lines(dependencies), _specifier(project, "project.")
 
 
 def _is_index(source: Any) -> bool:
@@ -291,7 +286,7 @@ _SYSTEM = re.compile(r"(sys_platform|platform_system|os_name) *(==|!=) *['\"]([^
 def _supports_linux(lock: Table) -> bool:
     markers = cast("List[Any]", _member(lock, "supported-markers", list))
     if not all(isinstance(m, str) for m in markers):
-        raise InputError("supported-markers: must be a list of texts")
+        raise InputError("supported-markers: must be a list of strings")
     return not markers or any(may_hold_on_linux(str(m)) for m in markers)
 
 
