@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"encoding/json"
 	"reflect"
 	"slices"
@@ -79,7 +80,11 @@ func (l *loader) unknownVariables() {
 	known := variablesOf(l.keys, l.options.Sections)
 	for _, variable := range ours(EnvPrefix) {
 		if belowSection(l.keys, variable) && !slices.Contains(known, variable) {
-			l.problems.Add(variable, "unknown key (environment)%s", question(nearest(variable, known)))
+			meant, why := l.meantVariable(variable, known)
+			if why != "" {
+				why = ": " + why
+			}
+			l.problems.Add(variable, "unknown key (environment)%s", cmp.Or(why, question(meant)))
 		}
 	}
 }

@@ -53,7 +53,11 @@ func UnusedVariables(o Options, c config.Config) []UnusedVariable {
 				unused = append(unused, UnusedVariable{Variable: variable, Why: why})
 			}
 		case !belowSection(l.keys, variable) && !slices.ContainsFunc(prefixes, taken):
-			unused = append(unused, UnusedVariable{Variable: variable, Nearest: nearest(variable, known)})
+			meant, why := l.meantVariable(variable, known)
+			if why != "" {
+				meant = ""
+			}
+			unused = append(unused, UnusedVariable{Variable: variable, Nearest: meant, Why: why})
 		}
 	}
 	return unused

@@ -11,9 +11,15 @@ import (
 
 func TestAVariableThatIsNoKeyIsNamed(t *testing.T) {
 	for variable, want := range map[string]string{
-		"PYEXEC_ENGINE_MAXQUEUED":  "PYEXEC_ENGINE_MAXQUEUED: unknown key (environment): did you mean PYEXEC_ENGINE_MAX_QUEUED?",
-		"PYEXEC_ENGINE_WHATEVER":   "PYEXEC_ENGINE_WHATEVER: unknown key (environment)",
-		"PYEXEC_ENGINE_MAX_QUEUED": `engine.max_queued: must be a whole number (got "x", in PYEXEC_ENGINE_MAX_QUEUED)`,
+		"PYEXEC_ENGINE_MAXQUEUED":   "PYEXEC_ENGINE_MAXQUEUED: unknown key (environment): did you mean PYEXEC_ENGINE_MAX_QUEUED?",
+		"PYEXEC_LIMITS_DEFAULT_CPU": "PYEXEC_LIMITS_DEFAULT_CPU: unknown key (environment): did you mean PYEXEC_LIMITS_DEFAULT_CPU_SECONDS?",
+		"PYEXEC_SCRIPTS_ALLOW":      "PYEXEC_SCRIPTS_ALLOW: unknown key (environment): did you mean PYEXEC_SCRIPTS_ALLOWED?",
+		"PYEXEC_SESSIONS_TIMEOUT":   "PYEXEC_SESSIONS_TIMEOUT: unknown key (environment): did you mean PYEXEC_SESSIONS_IDLE_TIMEOUT_SECONDS?",
+		"PYEXEC_HTTP_PORT":          "PYEXEC_HTTP_PORT: unknown key (environment): did you mean PYEXEC_HTTP_BIND?",
+		"PYEXEC_HTTP_TLS_CERT":      "PYEXEC_HTTP_TLS_CERT: unknown key (environment): the server speaks plain HTTP: ",
+		"PYEXEC_WORKER_TLS_CRT":     "PYEXEC_WORKER_TLS_CRT: unknown key (environment): did you mean PYEXEC_WORKER_TLS_CERT?",
+		"PYEXEC_ENGINE_WHATEVER":    "PYEXEC_ENGINE_WHATEVER: unknown key (environment)",
+		"PYEXEC_ENGINE_MAX_QUEUED":  `engine.max_queued: must be a whole number (got "x", in PYEXEC_ENGINE_MAX_QUEUED)`,
 	} {
 		t.Run(variable, func(t *testing.T) {
 			t.Setenv(variable, "x")
@@ -54,6 +60,7 @@ func TestAVariableThatMayBeMisspelledIsNamed(t *testing.T) {
 	for variable, nearest := range map[string]string{
 		"PYEXEC_BAKCEND": "PYEXEC_BACKEND", "PYEXEC_DATADIR": "PYEXEC_DATA_DIR", "PYEXEC_SEVER": "PYEXEC_SERVER", "PYEXEC_HTPP_BIND": "PYEXEC_HTTP_BIND",
 		"PYEXEC_BACKENDS_DOKCER_RUNTIME": "PYEXEC_BACKENDS_DOCKER_RUNTIME", "PYEXEC_BACKEND_UV_POOL_MIN_IDLE": "PYEXEC_BACKENDS_UV_POOL_MIN_IDLE",
+		"PYEXEC_PORT": "PYEXEC_HTTP_BIND", "PYEXEC_BIND": "PYEXEC_HTTP_BIND", "PYEXEC_MAX_CONCURRENT": "PYEXEC_ENGINE_MAX_CONCURRENT",
 		"PYEXEC_SOMETHING_OF_MINE": "", "PYEXEC_": "",
 	} {
 		t.Run(variable, func(t *testing.T) {
@@ -150,6 +157,7 @@ func TestAVariableWithoutAnEffectIsSaid(t *testing.T) {
 		{variables: "PYEXEC_SCRIPTS_ROOT=/srv", want: "PYEXEC_SCRIPTS_ROOT has no effect: " + scripts},
 		{variables: "TSM_ALLOWED_SCRIPT=/a.sh", want: "TSM_ALLOWED_SCRIPT sets nothing and is ignored: did you mean TSM_ALLOWED_SCRIPTS?"},
 		{variables: "MCP_HTTP_BNID=x", want: "MCP_HTTP_BNID sets nothing and is ignored: did you mean MCP_HTTP_BIND?"},
+		{variables: "PYEXEC_TLS_CERT=x", want: "PYEXEC_TLS_CERT has no effect: the server speaks plain HTTP: let a reverse proxy in front of it speak TLS, and keep http.bind on loopback"},
 		{variables: "TSM_LOG_LEVEL=TRACE", want: `TSM_LOG_LEVEL has no effect: it must be INFO or DEBUG (got "TRACE")`},
 		{variables: "MCP_HTTP_PATH=/m PYEXEC_MCP_HTTP_PATH=/n", want: "MCP_HTTP_PATH has no effect: PYEXEC_MCP_HTTP_PATH overrides it"},
 		{variables: "MCP_HTTP_BIND=127.0.0.1:9 PYEXEC_MCP_HTTP_ENABLED=false", want: "MCP_HTTP_BIND has no effect: mcp.http.enabled is false (PYEXEC_MCP_HTTP_ENABLED)"},
