@@ -107,7 +107,7 @@ func (t *tools) around(next server.ToolHandlerFunc) server.ToolHandlerFunc {
 	}
 }
 
-// unknownTool adds the tools to a name that none of them has, because mcp-go's error has the name and nothing else.
+// unknownTool adds the tools to a name that none of them has, because mcp-go's error has the name in quotes and nothing else.
 func (t *tools) unknownTool(_ context.Context, _ any, request *mcp.CallToolRequest) {
 	offered := t.server.ListTools()
 	if _, ok := offered[request.Params.Name]; ok {
@@ -117,7 +117,7 @@ func (t *tools) unknownTool(_ context.Context, _ any, request *mcp.CallToolReque
 	if near := executor.Nearest(request.Params.Name, names); near != "" {
 		meant = "did you mean " + near + "? "
 	}
-	request.Params.Name += " (" + meant + "the tools are " + strings.Join(names, ", ") + ")"
+	request.Params.Name += "': " + meant + "the tools are " + strings.Join(names, ", ") + "; '" + request.Params.Name
 }
 
 // quick reports whether the named tool never waits for a program. Such a tool is served however many calls are running.

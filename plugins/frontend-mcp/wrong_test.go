@@ -143,7 +143,7 @@ func TestAWrongUseIsAnsweredWithTheThingTheReasonAndTheRemedy(t *testing.T) {
 		}
 	}
 	_, messages, err := c.post(t.Context(), map[string]any{"jsonrpc": "2.0", "id": 99, "method": "tools/call", "params": map[string]any{"name": "run_cod"}}, nil)
-	if err != nil || !strings.Contains(text(messages), "tool 'run_cod (did you mean run_code? the tools are benchmark_script, ") {
+	if err != nil || !strings.Contains(text(messages), "tool 'run_cod': did you mean run_code? the tools are benchmark_script, ") || !strings.Contains(text(messages), "write_context_file; 'run_cod' not found") {
 		t.Errorf("no such tool: %v, %v", messages, err)
 	}
 	if a := c.call("execute", map[string]any{"command": "ls -l", "args": []string{}}); !strings.Contains(text(a.content), "leave args out to run a line of a shell") {
