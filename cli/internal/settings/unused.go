@@ -30,8 +30,11 @@ func (v UnusedVariable) String() string {
 // logLevel is the variable of the test-start specification for the level of the log. The commands read it.
 const logLevel = "TSM_LOG_LEVEL"
 
+// agentRun is the prefix of the variables of the contexts specification. None has an effect (docs/decisions/0047).
+const agentRun = "AGENTRUN_"
+
 // specPrefixes are the prefixes of the variables of the specifications.
-var specPrefixes = []string{"MCP_EXEC_", "MCP_HTTP_", "TSM_"}
+var specPrefixes = []string{"MCP_EXEC_", "MCP_HTTP_", "TSM_", agentRun}
 
 // UnusedVariables returns the variables without an effect: those that may be misspelled, those that another source overrides, and
 // those of something that c switches off. Load made c from o. The list has no variables that Load refuses, none of tests, and none
@@ -48,6 +51,8 @@ func UnusedVariables(o Options, c config.Config) []UnusedVariable {
 	for _, variable := range ours(append([]string{EnvPrefix}, specPrefixes...)...) {
 		taken := func(prefix string) bool { return strings.HasPrefix(variable, prefix) }
 		switch {
+		case taken(agentRun):
+			unused = append(unused, UnusedVariable{Variable: variable, Why: "code runs on the backends of this server, not in the AgentRun cloud"})
 		case slices.Contains(known, variable):
 			if why := l.useless(variable, c); why != "" {
 				unused = append(unused, UnusedVariable{Variable: variable, Why: why})

@@ -158,6 +158,8 @@ func TestAVariableWithoutAnEffectIsSaid(t *testing.T) {
 		{variables: "TSM_ALLOWED_SCRIPT=/a.sh", want: "TSM_ALLOWED_SCRIPT sets nothing and is ignored: did you mean TSM_ALLOWED_SCRIPTS?"},
 		{variables: "MCP_HTTP_BNID=x", want: "MCP_HTTP_BNID sets nothing and is ignored: did you mean MCP_HTTP_BIND?"},
 		{variables: "PYEXEC_TLS_CERT=x", want: "PYEXEC_TLS_CERT has no effect: the server speaks plain HTTP: let a reverse proxy in front of it speak TLS, and keep http.bind on loopback"},
+		{variables: "AGENTRUN_API_KEY=x", want: "AGENTRUN_API_KEY has no effect: code runs on the backends of this server, not in the AgentRun cloud"},
+		{variables: "MCP_HTTP_BIND=127.0.0.1:9 PYEXEC_MCP_TOOLSETS=[]", want: "MCP_HTTP_BIND has no effect: mcp.toolsets is empty, so there is no MCP"},
 		{variables: "TSM_LOG_LEVEL=TRACE", want: `TSM_LOG_LEVEL has no effect: it must be INFO or DEBUG (got "TRACE")`},
 		{variables: "MCP_HTTP_PATH=/m PYEXEC_MCP_HTTP_PATH=/n", want: "MCP_HTTP_PATH has no effect: PYEXEC_MCP_HTTP_PATH overrides it"},
 		{variables: "MCP_HTTP_BIND=127.0.0.1:9 PYEXEC_MCP_HTTP_ENABLED=false", want: "MCP_HTTP_BIND has no effect: mcp.http.enabled is false (PYEXEC_MCP_HTTP_ENABLED)"},
