@@ -166,13 +166,20 @@ func unit(key, want string) string {
 	return ""
 }
 
+// shown returns a value as an error names it: only a text has quotes, and a fraction has a point.
 func shown(value any) string {
-	switch reflect.ValueOf(value).Kind() {
+	switch kind := reflect.ValueOf(value).Kind(); kind {
 	case reflect.Slice:
 		return "a list"
 	case reflect.Map:
 		return "a section"
+	case reflect.String:
+		return fmt.Sprintf("%q", value)
 	default:
-		return fmt.Sprintf("%q", fmt.Sprint(value))
+		text := fmt.Sprint(value)
+		if kind == reflect.Float64 && isDigits(strings.TrimPrefix(text, "-")) {
+			text += ".0"
+		}
+		return text
 	}
 }

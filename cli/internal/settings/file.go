@@ -38,6 +38,9 @@ func (f *file) Decode(raw []byte, tree map[string]any) error {
 	}
 	values, err := read(raw, &f.problems)
 	if err != nil {
+		if strings.EqualFold(filepath.Ext(f.path), ".json") {
+			err = jsonError(raw, err)
+		}
 		f.problems.Add(f.path, "%v", err)
 		return err
 	}

@@ -226,10 +226,10 @@ backends: {My_uv: {type: uv, since: 2020-01-02, image_map: {"Reg/Image:3.12": "3
 		"what is no TOML":      {"a = [", []string{"c.toml: line 1: toml"}},
 		"a key twice":          {"backend = 'a'\nbackend = 'b'", []string{"c.toml: toml: key backend is already defined"}},
 		"unknown keys":         {"\nlimts = 1\n[http]\nbind = '127.0.0.1:1'\n\nbnid = 2\n[limits.max]\nmemory = 1\n", []string{"limts: unknown key (", "c.toml:2): did you mean limits?", "http.bnid: unknown key (", "c.toml:6): did you mean http.bind?", "limits.max.memory: unknown key (", "c.toml:8): did you mean limits.max.memory_mb?"}},
-		"mismatches":           {"[engine]\nmax_queued = 'many'\nmax_concurrent = 1.5\n[sessions]\npreload = ['numpy', 5]\n", []string{`engine.max_queued: must be a whole number (got "many", in `, "c.toml:2)", `engine.max_concurrent: must be a whole number (got "1.5", in `, "c.toml:3)", `sessions.preload[1]: must be text (got "5", in `, "c.toml:5)"}},
-		"a mismatch in a list": {"[[http.tokens]]\nowner = 'a'\nsha256 = '" + hash + "'\n[[http.tokens]]\nowner = 'b'\n\nsha256 = 5\nhash = 1\n", []string{`http.tokens[1].sha256: must be text (got "5", in `, "c.toml:7)", "http.tokens[1].hash: unknown key (", "c.toml:8)"}},
-		"a list inline":        {"[http]\ntokens = [\n {owner = 'a'},\n {owner = 5}]\n", []string{`http.tokens[1].owner: must be text (got "5", in `, "c.toml:4)"}},
-		"no section":           {"http = 5\n", []string{`http: must be a section (got "5", in `, "c.toml:1)"}},
+		"mismatches":           {"[engine]\nmax_queued = 'many'\nmax_concurrent = 1.5\n[sessions]\npreload = ['numpy', 5]\n", []string{`engine.max_queued: must be a whole number (got "many", in `, "c.toml:2)", `engine.max_concurrent: must be a whole number (got 1.5, in `, "c.toml:3)", `sessions.preload[1]: must be text (got 5, in `, "c.toml:5)"}},
+		"a mismatch in a list": {"[[http.tokens]]\nowner = 'a'\nsha256 = '" + hash + "'\n[[http.tokens]]\nowner = 'b'\n\nsha256 = 5\nhash = 1\n", []string{`http.tokens[1].sha256: must be text (got 5, in `, "c.toml:7)", "http.tokens[1].hash: unknown key (", "c.toml:8)"}},
+		"a list inline":        {"[http]\ntokens = [\n {owner = 'a'},\n {owner = 5}]\n", []string{`http.tokens[1].owner: must be text (got 5, in `, "c.toml:4)"}},
+		"no section":           {"http = 5\n", []string{`http: must be a section (got 5, in `, "c.toml:1)"}},
 	} {
 		_, err := Load(write("c.toml", c.text))
 		for _, want := range c.want {
@@ -283,6 +283,22 @@ func TestANameWithADotIsUnknown(t *testing.T) {
 		c, err := Load(Options{File: path})
 		if err != nil || c.HTTP.Bind != "127.0.0.1:5" || string(c.Backends["uv"].Options) != `{"image_map":{"reg.io/a:1.2":"3.12"}}` {
 			t.Errorf("%s: %+v, %v", text, c, err)
+		}
+	}
+}
+
+func TestASyntaxErrorOfJSONIsOne(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "c.json")
+	for text, want := range map[string]string{
+		"{\n\"http\": [}\n":                  path + ": line 2: invalid character '}'",
+		"{\"backend\": \"uv\"\n\"http\": 5}": path + ": line 2: invalid character '\"'",
+		"{":                                  path + ": line 1: unexpected end",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Load(Options{File: path}); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: got %v, want %s", text, err, want)
 		}
 	}
 }

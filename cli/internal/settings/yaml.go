@@ -2,6 +2,7 @@ package settings
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -34,6 +35,14 @@ func readYAML(raw []byte, problems *executor.Problems) (map[string]any, error) {
 		return nil, fmt.Errorf("must be a section (got %s)", shown(value))
 	}
 	return section, nil
+}
+
+// jsonError returns the syntax error of a JSON file with its line; err if the syntax is that of JSON.
+func jsonError(raw []byte, err error) error {
+	if syntax, ok := errors.AsType[*json.SyntaxError](json.Unmarshal(raw, new(any))); ok {
+		return fmt.Errorf("line %d: %w", 1+bytes.Count(raw[:max(0, syntax.Offset-1)], []byte("\n")), syntax)
+	}
+	return err
 }
 
 // maxNodes bounds the size of a file whose aliases are expanded.
