@@ -55,6 +55,10 @@ func (e *Engine) Submit(ctx context.Context, spec executor.Spec, in executor.Inp
 	x, err := e.submit(ctx, spec, in)
 	if err == nil {
 		executor.NoteSubmitted(ctx, x.ID)
+	} else if spec.Script != "" {
+		executor.NoteRefusedScript(ctx, e, executor.RefusedScript{
+			Tool: cmp.Or(executor.ToolFrom(ctx), "run_script"), Path: spec.Script, Args: spec.Args, Code: executor.CodeOf(err),
+		})
 	}
 	return x, err
 }

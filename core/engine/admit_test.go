@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -432,6 +433,48 @@ func TestAScriptRunsOnTheBackendForScripts(t *testing.T) {
 		x, err := r.Submit(as("a", executor.ScopeScripts), executor.Spec{Script: "/srv/x.sh"}, executor.Input{})
 		if err != nil || x.Backend != "scripts" {
 			t.Errorf("it runs on %q: %v", x.Backend, err)
+		}
+	})
+}
+
+// refusedFake notes the requests that are refused before they reach it.
+type refusedFake struct {
+	scriptFake
+	noted *[]executor.RefusedScript
+}
+
+func (f refusedFake) Scripts(ctx context.Context) ([]executor.Script, error) {
+	if r, ok := executor.RefusedScriptFrom(ctx); ok {
+		*f.noted = append(*f.noted, r)
+	}
+	return nil, nil
+}
+
+func TestAScriptThatTheEngineRefusesIsToldToItsBackend(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		caps := fake.DefaultCapabilities()
+		caps.Scripts = true
+		var noted []executor.RefusedScript
+		r := newRig(t, setup{backend: refusedFake{scriptFake{fake.New(fake.Options{Capabilities: &caps})}, &noted}})
+		long := strings.Repeat("x", 1<<20)
+		asked := func(args []string) executor.Spec {
+			return executor.Spec{Script: "/srv/x.sh", Args: args, Limits: executor.Limits{Timeout: -1}}
+		}
+		for _, args := range [][]string{{"a\x00"}, {"b", long}} {
+			_, err := r.Submit(as("a", executor.ScopeScripts), asked(args), executor.Input{})
+			if executor.CodeOf(err) != executor.Invalid {
+				t.Errorf("%v, want invalid", err)
+			}
+		}
+		_, err := r.Submit(as("a", executor.ScopeExec), executor.Spec{Script: "/srv/x.sh"}, executor.Input{})
+		wantCode(t, err, executor.Denied, "script")
+		want := []executor.RefusedScript{
+			{Tool: "run_script", Path: "/srv/x.sh", Args: []string{"a\x00"}, Code: executor.Invalid},
+			{Tool: "run_script", Path: "/srv/x.sh", Args: []string{"b"}, Code: executor.Invalid},
+		}
+		if !reflect.DeepEqual(noted, want) {
+			t.Errorf("the backend was told %.300v, want %v", noted, want)
 		}
 	})
 }

@@ -84,6 +84,10 @@ func (b *Backend) Info(context.Context) (executor.Info, error) {
 
 // Scripts implements executor.ScriptBackend.
 func (b *Backend) Scripts(ctx context.Context) ([]executor.Script, error) {
+	if r, ok := executor.RefusedScriptFrom(ctx); ok {
+		b.write(auditLine{Tool: r.Tool, Path: r.Path, Args: r.Args, Result: string(r.Code), Requester: executor.PrincipalFrom(ctx).Owner})
+		return nil, nil
+	}
 	b.recordList(executor.PrincipalFrom(ctx).Owner)
 	list := make([]executor.Script, 0, len(b.policy.Allowed))
 	for _, path := range b.policy.Allowed {

@@ -177,7 +177,12 @@ func (f *frontend) serve(to route) func(huma.Context) {
 	if to.strictQuery() {
 		handle = func(w http.ResponseWriter, r *http.Request) error {
 			if r.URL.RawQuery != "" {
-				if err := checkQuery(r, known); err != nil {
+				err := checkQuery(r, known)
+				if err != nil && len(to.scriptErrors) > 0 {
+					asked, _ := scriptQuery(r)
+					return f.refusedScript(r, asked, err)
+				}
+				if err != nil {
 					return err
 				}
 			}

@@ -11,6 +11,7 @@ import (
 	"math"
 	"net/http"
 	"os"
+	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -215,24 +216,34 @@ func (asked *scriptRequest) decode(raw []byte) error {
 	return nil
 }
 
+// refusedScript adds a request that is refused because of err to the audit log of scripts. It returns err. asked is what could be read.
+func (f *frontend) refusedScript(r *http.Request, asked scriptRequest, err error) error {
+	code := executor.Invalid
+	if typed, ok := errors.AsType[*executor.Error](err); ok {
+		code = typed.Code
+	}
+	executor.NoteRefusedScript(r.Context(), f.svc, executor.RefusedScript{Tool: path.Base(r.URL.Path), Path: asked.Path, Args: asked.Args, Code: code})
+	return err
+}
+
 // runScript runs a script and answers when it has ended.
 func (f *frontend) runScript(w http.ResponseWriter, r *http.Request) error {
 	var asked scriptRequest
 	b, err := f.openBody(w, r, maxScriptBody)
 	if err != nil {
-		return err
+		return f.refusedScript(r, asked, err)
 	}
 	raw, err := b.whole(b, b.announced)
 	if errors.Is(err, os.ErrDeadlineExceeded) || buffered.ErrFull(err) {
-		return bodyError("the body", err)
+		return f.refusedScript(r, asked, bodyError("the body", err))
 	}
 	if err != nil {
-		return &scriptError{code: scriptBadArg, message: "the body did not come whole, or is too large"}
+		return f.refusedScript(r, asked, &scriptError{code: scriptBadArg, message: "the body did not come whole, or is too large"})
 	}
 	if err := asked.decode(raw); err != nil {
-		return &scriptError{code: scriptBadArg, message: err.Error()}
+		return f.refusedScript(r, asked, &scriptError{code: scriptBadArg, message: err.Error()})
 	}
-	run, err := f.startScript(r.Context(), asked)
+	run, err := f.startScript(r.Context(), r, asked)
 	if err != nil {
 		return err
 	}
@@ -260,12 +271,12 @@ func (f *frontend) runScript(w http.ResponseWriter, r *http.Request) error {
 }
 
 // startScript submits a script.
-func (f *frontend) startScript(ctx context.Context, asked scriptRequest) (executor.Execution, error) {
+func (f *frontend) startScript(ctx context.Context, r *http.Request, asked scriptRequest) (executor.Execution, error) {
 	switch {
 	case asked.Path == "":
-		return executor.Execution{}, &scriptError{code: scriptBadArg, message: "path must not be empty"}
+		return executor.Execution{}, f.refusedScript(r, asked, &scriptError{code: scriptBadArg, message: "path must not be empty"})
 	case asked.TimeoutMS < 0 || asked.TimeoutMS > maxSeconds*1000:
-		return executor.Execution{}, &scriptError{code: scriptBadArg, message: fmt.Sprintf("timeout_ms must be positive and at most %d", int64(maxSeconds*1000))}
+		return executor.Execution{}, f.refusedScript(r, asked, &scriptError{code: scriptBadArg, message: fmt.Sprintf("timeout_ms must be positive and at most %d", int64(maxSeconds*1000))})
 	}
 	return f.svc.Submit(ctx, executor.Spec{
 		Script: asked.Path, Args: asked.Args, Env: asked.Env,
@@ -331,13 +342,13 @@ func scriptEnd(r executor.Result, took time.Duration) (scriptResult, error) {
 // streamScript runs a script and streams its lines. Before the script has started, an error is an HTTP status.
 func (f *frontend) streamScript(w http.ResponseWriter, r *http.Request) error {
 	if !fromNoOtherPage(r) {
-		return executor.Errorf(executor.Denied, "a page of another server must not start a script")
+		return f.refusedScript(r, scriptRequest{}, executor.Errorf(executor.Denied, "a page of another server must not start a script"))
 	}
 	asked, err := scriptQuery(r)
 	if err != nil {
-		return err
+		return f.refusedScript(r, asked, err)
 	}
-	x, err := f.startScript(executor.WithTool(r.Context(), "run_script_stream"), asked) // the name in the audit
+	x, err := f.startScript(executor.WithTool(r.Context(), "run_script_stream"), r, asked) // the name in the audit
 	if err != nil {
 		return err
 	}

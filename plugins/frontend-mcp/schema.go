@@ -18,6 +18,8 @@ type tool struct {
 	tags                          []string
 	readOnly, destructive, closed bool // closed: what it runs has no network
 	idempotent                    bool // the same call again changes nothing more. A tool that is read-only has no such hint
+	// note, unless nil, is told of each call whose arguments are refused.
+	note func(context.Context, mcp.CallToolRequest)
 }
 
 // hints returns the protocol's hints as far as they differ from their defaults.
@@ -48,6 +50,9 @@ func addTool[A, R any](t *tools, d tool, refused func(error) *mcp.CallToolResult
 	t.offered.tools = append(t.offered.tools, server.ServerTool{Tool: made, Handler: func(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		var a A
 		if err := bind(request, &a); err != nil {
+			if d.note != nil {
+				d.note(ctx, request)
+			}
 			return refused(err), nil
 		}
 		return call(ctx, request, a)

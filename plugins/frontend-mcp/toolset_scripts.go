@@ -99,11 +99,11 @@ func (s hostScripts) add() {
 	bad := func(err error) *mcp.CallToolResult { return scriptFailure(scriptBadArg, "%v", err) }
 	noList := func(err error) *mcp.CallToolResult { return asList(bad(err)) }
 	addTool[runHostScriptArgs, runHostScriptResult](s.tools, tool{
-		name: "run_script", destructive: true,
+		name: "run_script", destructive: true, note: s.note,
 		description: "Run a script of the server's host, without a shell and without a sandbox. Live output: GET /sse/run_script_stream.",
 	}, bad, s.run)
 	addTool[listAllowedArgs, listAllowedResult](s.tools, tool{
-		name: "list_allowed", readOnly: true,
+		name: "list_allowed", readOnly: true, note: s.note,
 		description: "List the scripts that run_script may run, and their flags.",
 	}, noList, s.list)
 }
@@ -147,15 +147,30 @@ func (s hostScripts) hostScriptError(code executor.Code, field string, err error
 	return scriptFailure(scriptExec, "%v", err)
 }
 
+// note adds a call whose arguments are refused to the audit log, with those of them that could be read.
+func (s hostScripts) note(ctx context.Context, request mcp.CallToolRequest) {
+	given := request.GetArguments()
+	refused := executor.RefusedScript{Tool: request.Params.Name, Code: executor.Invalid}
+	refused.Path, _ = given["path"].(string)
+	list, _ := given["args"].([]any)
+	for _, arg := range list {
+		refused.Args = append(refused.Args, fmt.Sprint(arg))
+	}
+	executor.NoteRefusedScript(ctx, s.svc, refused)
+}
+
 func (s hostScripts) run(ctx context.Context, request mcp.CallToolRequest, a runHostScriptArgs) (*mcp.CallToolResult, error) {
 	switch {
 	case a.Path == "":
+		s.note(ctx, request)
 		return scriptFailure(scriptBadArg, "path: must not be empty"), nil
 	case a.TimeoutMS < 0:
+		s.note(ctx, request)
 		return scriptFailure(scriptBadArg, "timeout_ms: must not be negative (got %d)", a.TimeoutMS), nil
 	}
 	spec := executor.Spec{Script: a.Path, Env: a.Env, Limits: executor.Limits{Timeout: duration(a.TimeoutMS, time.Millisecond)}}
 	if err := a.bound(&spec.Limits); err != nil {
+		s.note(ctx, request)
 		return scriptFailure(scriptBadArg, "%v", err), nil
 	}
 	for _, arg := range a.Args {

@@ -34,6 +34,9 @@ const streamWorkers = 4
 // they are: otherwise go-plugin logs an error at every stop.
 const servicePrefix = "/pyexec.v1."
 
+// refusedKey is the metadata key of a RefusedScript, in JSON.
+const refusedKey = "pyexec-refused-script-bin"
+
 // principalKey is the metadata key of the Principal.
 const principalKey = "pyexec-principal-bin"
 

@@ -2,11 +2,13 @@ package wire
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"iter"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/wire/internal/pb"
@@ -171,6 +173,14 @@ func (s *serviceClient) Backends(ctx context.Context) ([]executor.Info, error) {
 
 // Scripts implements executor.Service.
 func (s *serviceClient) Scripts(ctx context.Context) ([]executor.Script, error) {
-	resp, err := s.service.Scripts(outgoing(ctx), &pb.ScriptsRequest{})
+	call := outgoing(ctx)
+	if r, ok := executor.RefusedScriptFrom(ctx); ok {
+		raw, err := json.Marshal(r)
+		if err != nil {
+			return nil, err
+		}
+		call = metadata.AppendToOutgoingContext(call, refusedKey, string(raw))
+	}
+	resp, err := s.service.Scripts(call, &pb.ScriptsRequest{})
 	return each(resp.GetScripts(), from[executor.Script]), fromStatus(ctx, err)
 }

@@ -2,8 +2,10 @@ package wire
 
 import (
 	"context"
+	"encoding/json"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/wire/internal/pb"
@@ -114,6 +116,13 @@ func (s *serviceServer) Backends(ctx context.Context, _ *pb.BackendsRequest) (*p
 
 // Scripts implements pb.ExecutorServiceServer.
 func (s *serviceServer) Scripts(ctx context.Context, _ *pb.ScriptsRequest) (*pb.ScriptsResponse, error) {
+	if values := metadata.ValueFromIncomingContext(ctx, refusedKey); len(values) > 0 {
+		var r executor.RefusedScript
+		if err := json.Unmarshal([]byte(values[0]), &r); err != nil {
+			return nil, executor.Errorf(executor.Invalid, "the refused request cannot be read: %w", err)
+		}
+		ctx = executor.WithRefusedScript(ctx, r)
+	}
 	list, err := s.service.Scripts(ctx)
 	return &pb.ScriptsResponse{Scripts: each(list, to[pb.Script])}, err
 }

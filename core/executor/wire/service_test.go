@@ -135,6 +135,9 @@ func (s *service) Backends(ctx context.Context) ([]executor.Info, error) {
 }
 
 func (s *service) Scripts(ctx context.Context) ([]executor.Script, error) {
+	if r, ok := executor.RefusedScriptFrom(ctx); ok {
+		return []executor.Script{{Path: r.Path, AllowedArgs: r.Args, DefaultArgs: []string{r.Tool, string(r.Code)}}}, checkOwner(ctx)
+	}
 	return []executor.Script{{Path: "/s"}}, checkOwner(ctx)
 }
 
@@ -174,6 +177,11 @@ func TestEveryMethodOfAServiceCrosses(t *testing.T) {
 	same(t, "close session", theSession, func(ctx context.Context) (executor.Session, error) { return svc.CloseSession(ctx, "ctx-1") })
 	same(t, "backends", []executor.Info{{Name: "uv"}, {Name: "docker"}}, svc.Backends)
 	same(t, "scripts", []executor.Script{{Path: "/s"}}, svc.Scripts)
+	refused := executor.RefusedScript{Tool: "run_script", Path: "/é\n", Args: []string{"-a"}, Code: executor.Invalid}
+	same(t, "a refused script", []executor.Script{{Path: "/é\n", AllowedArgs: []string{"-a"}, DefaultArgs: []string{"run_script", "invalid"}}},
+		func(ctx context.Context) ([]executor.Script, error) {
+			return svc.Scripts(executor.WithRefusedScript(ctx, refused))
+		})
 	same(t, "admit", struct{}{}, func(ctx context.Context) (struct{}, error) {
 		a, _ := svc.(executor.Admitter)
 		return struct{}{}, a.Admit(ctx)
