@@ -35,7 +35,7 @@ func (p policy) find(path string) (allowed, error) {
 	}
 	clean := filepath.Clean(path)
 	if !filepath.IsAbs(path) || !slices.ContainsFunc(p.Allowed, func(s string) bool { return filepath.Clean(s) == clean }) {
-		return allowed{}, executor.FieldErrorf(executor.Denied, "script", "must be an allowed script (got %s)", path)
+		return allowed{}, executor.FieldErrorf(executor.Denied, "script", "must be an allowed script (got %s): list_allowed shows them", path)
 	}
 	real, err := filepath.EvalSymlinks(clean)
 	if err != nil {
@@ -85,14 +85,14 @@ func (p policy) arguments(args []string) ([]string, error) {
 			continue
 		case ended || !strings.HasPrefix(arg, "-"):
 			if !p.positional(arg) {
-				return nil, executor.FieldErrorf(executor.Invalid, field, "must be an allowed flag or argument, or the value of the flag before it (got %q)", arg)
+				return nil, executor.FieldErrorf(executor.Invalid, field, "must be an allowed flag or argument, or the value of the flag before it (got %q): list_allowed shows them", arg)
 			}
 			words = append(words, arg)
 			continue
 		}
 		name, value, given := strings.Cut(arg, "=")
 		if !slices.Contains(p.Args, name) {
-			return nil, executor.FieldErrorf(executor.Invalid, field, "must be an allowed flag (got %s)", name)
+			return nil, executor.FieldErrorf(executor.Invalid, field, "must be an allowed flag (got %s): list_allowed shows them", name)
 		}
 		if !given {
 			flags, waiting = append(flags, name), name

@@ -207,3 +207,16 @@ func TestEveryFieldWithoutAMeaningIsRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestARefusalNamesTheListOfWhatIsAllowed(t *testing.T) {
+	t.Parallel()
+	p := policy{config.Scripts{Allowed: []string{"/a"}, Args: []string{"-v"}}}
+	_, script := p.find("/b")
+	_, flag := p.arguments([]string{"--rm"})
+	_, word := p.arguments([]string{"rm"})
+	for _, err := range []error{script, flag, word} {
+		if err == nil || !strings.HasSuffix(err.Error(), ": list_allowed shows them") {
+			t.Errorf("the refusal is %v", err)
+		}
+	}
+}
