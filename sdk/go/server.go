@@ -28,7 +28,11 @@ func parseServer(text string) (*url.URL, error) {
 	scheme, rest, absolute := strings.Cut(trimmed, "://")
 	if scheme = strings.ToLower(scheme); !absolute || scheme != "http" && scheme != "https" {
 		meant := ""
-		if guess := "http://" + strings.TrimLeft(trimmed, "/"); !absolute && !strings.Contains(guess, "@") {
+		bare := strings.TrimLeft(trimmed, "/")
+		if strings.HasPrefix(bare, ":") {
+			bare = "127.0.0.1" + bare
+		}
+		if guess := "http://" + bare; !absolute && !strings.Contains(guess, "@") {
 			if u, err := url.Parse(guess); err == nil && u.Host != "" && (u.Hostname() == "localhost" || strings.ContainsAny(u.Host, ".:")) && !strings.HasSuffix(u.Host, ":") {
 				meant = guess
 			}

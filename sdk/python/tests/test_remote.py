@@ -235,7 +235,9 @@ def test_wrong_uses_are_refused_before_anything_is_sent() -> None:
             (lambda: remote(print), r"^remote: must decorate a function \(got builtin_function_or_method\)$"),
             (lambda: remote(generator), r"^function generator: must return its value; a generator cannot cross$"),
             (lambda: remote(client=nowhere)(coroutine), r"^client: must be AsyncClient for async def coroutine \(got Client\)$"),
-            (lambda: remote(memory=1)(test_wrong_uses_are_refused_before_anything_is_sent), r"^memory: unknown option"),  # type: ignore[call-overload]
+            (lambda: remote(memory=1)(test_wrong_uses_are_refused_before_anything_is_sent), r"^memory: unknown option \(did you mean memory_mb\?\)$"),  # type: ignore[call-overload]
+            (lambda: remote(timeot=3), r"^timeot: unknown option \(did you mean timeout\?\)$"),  # type: ignore[call-overload]
+            (lambda: hypotenuse.options(packages=["six"]), r"^packages: unknown option \(did you mean requirements\?\)$"),
             (lambda: hypotenuse.options(client=nowhere)(1, 2, 3), r"too many positional arguments"),  # type: ignore[call-arg]
         ]:
             with pytest.raises(TypeError, match=problem):

@@ -345,6 +345,20 @@ def test_another_python_refuses_a_pickle(pickled: Sandbox) -> None:
         pickled.answer("helper")
 
 
+def imports_what_is_missing() -> None:
+    """A function that needs a package."""
+    import no_such_module.part  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports, reportUnusedImport]  # noqa: F401
+
+
+def test_a_module_that_is_missing_there_names_the_remedies(sandbox: Sandbox) -> None:
+    with pytest.raises(ModuleNotFoundError) as caught:
+        sandbox(imports_what_is_missing)
+    known = "No module named 'no_such_module'"
+    remedy = '; requirements=["no_such_module"] of remote installs a package, and modules=[no_such_module] sends a module of your own'
+    assert str(caught.value) == known + remedy
+    assert isinstance(caught.value.__cause__, RemoteTraceback)
+
+
 def test_a_value_whose_module_is_missing_here_says_so() -> None:
     body = b"cno_such_module\nthing\n."
     with pytest.raises(RemoteError, match="f: return value: needs the module 'no_such_module', which is not installed here"):

@@ -32,6 +32,8 @@ from python_executor import (
     Session,
     SessionInfo,
     UnavailableError,
+    local,
+    local_async,
 )
 
 WRONG = REPOSITORY / "testdata" / "wrong"
@@ -95,6 +97,13 @@ ARGUMENTS: List[Any] = [
     # run
     (lambda c: c.run("1", on_event=5), "on_event: must be a function (got int)"),
     (lambda c: c.run("1", timeout=5), "timeout: unknown option (did you mean timeout_seconds?)"),
+    (lambda c: c.run("1", cpu=5), "cpu: unknown option (did you mean cpu_seconds?)"),
+    (lambda c: c.run("1", env_vars={}), "env_vars: unknown option (did you mean env?)"),
+    (lambda c: c.run("1", dir="x"), "dir: unknown option (did you mean directory?)"),
+    (lambda c: local(start_timeout=3), "start_timeout: unknown option (did you mean start_timeout_seconds?)"),
+    (lambda c: local(timeot=3), "timeot: unknown option (must be one of binary, config, data_dir, start_timeout_seconds)"),
+    (lambda c: local_async(bin="x"), "bin: unknown option (did you mean binary?)"),
+    (lambda c: local("x"), "local: must get at most 0 arguments without a name (got 1): binary=, config=, data_dir= … take the others"),
     (lambda c: c.run("1", memory=5), "memory: unknown option (did you mean memory_mb?)"),
     (lambda c: c.run("1", on_evnt=print), "on_evnt: unknown option (did you mean on_event?)"),
     (lambda c: c.run("1", input="x"), "input: unknown option (did you mean stdin?)"),

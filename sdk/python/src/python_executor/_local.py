@@ -9,10 +9,12 @@ from collections.abc import AsyncGenerator, Generator, Mapping
 from typing import Any, Optional, Union
 
 from ._async.client import AsyncClient
+from ._keywords import checking
 from ._server import LocalServer
 from ._sync.client import Client
 
 
+@checking
 @contextlib.contextmanager
 def local(
     *,
@@ -39,6 +41,7 @@ def local(
         server.stop()
 
 
+@checking
 @contextlib.asynccontextmanager
 async def local_async(
     *,

@@ -18,7 +18,7 @@ from ._remote_call import ENTRYPOINT, EXTRA, RESULT, RemoteError, default_serial
 from ._sync.client import Client
 from .errors import InvalidError
 from .models import Execution
-from .options import LimitOptions
+from .options import LimitOptions, unknown
 
 R = TypeVar("R")
 if TYPE_CHECKING:
@@ -184,9 +184,10 @@ def _pinned_version(given: Optional[str], image: bool) -> Optional[str]:
 def _settings(base: _Settings, changes: Mapping[str, Any]) -> _Settings:
     named = {k: v for k, v in changes.items() if k in _Settings.__dataclass_fields__ and k != "options"}
     options = {k: v for k, v in changes.items() if k not in named}
+    known = [*(k for k in _Settings.__dataclass_fields__ if k != "options"), *RemoteOptions.__annotations__]
     for name in options:
-        if name not in RemoteOptions.__annotations__:
-            raise TypeError(f"{name}: unknown option of a remote function")
+        if name not in known:
+            raise TypeError(unknown(name, known))
     return replace(base, **named, options={**base.options, **options})
 
 

@@ -9,6 +9,7 @@ import importlib.util
 import inspect
 import json
 import pickle
+import re
 import sys
 import threading
 from collections.abc import Generator, Mapping, Sequence
@@ -83,7 +84,7 @@ def unpack(name: str, answer: bytes, pickled: bool) -> Any:
         raise RemoteError(f"{name}: {head['refused']}")
     if "error" in head:
         error = head["error"]
-        raise _exception(name, error, body) from RemoteTraceback(error["traceback"])
+        raise _explained(_exception(name, error, body)) from RemoteTraceback(error["traceback"])
     if not pickled:
         return head["value"]
     try:
@@ -107,6 +108,15 @@ def _exception(name: str, error: Mapping[str, Any], body: bytes) -> Exception:
         with contextlib.suppress(Exception):
             return known(*error["args"])
     return described
+
+
+def _explained(error: Exception) -> Exception:
+    """Add the remedies to the error of a module that the sandbox does not have."""
+    missing = re.match(r"No module named '(\w+)", str(error))
+    if isinstance(error, ModuleNotFoundError) and missing:
+        module = missing[1]
+        error.msg = f'{error}; requirements=["{module}"] of remote installs a package, and modules=[{module}] sends a module of your own'
+    return error
 
 
 def _source(function: FunctionType) -> Tuple[List[str], int]:

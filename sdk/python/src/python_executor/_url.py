@@ -29,7 +29,8 @@ def server_url(server: Optional[str]) -> str:
     scheme, absolute, rest = trimmed.partition("://")
     scheme = scheme.lower()
     if not absolute or scheme not in ("http", "https"):
-        guess = "http://" + trimmed.lstrip("/")
+        bare = trimmed.lstrip("/")
+        guess = "http://" + ("127.0.0.1" if bare.startswith(":") else "") + bare
         host = _netloc(guess) if not absolute and "@" not in guess else ""
         if host == "localhost" or re.search(r"[.:]\w", host):
             raise _bad(field, given, "must begin with http:// or https://", guess)

@@ -134,6 +134,7 @@ def unknown(name: str, known: Sequence[str]) -> str:
 #: Names of other libraries.
 _MEANT = {"timeout": "timeout_seconds", "packages": "requirements", "dependencies": "requirements", "input": "stdin", "url": "server", "base_url": "server"}
 _MEANT.update({"api_key": "token", "auth": "token", "retries": "retry", "max_retries": "retry", "callback": "on_case", "cwd": "directory", "image": "docker_image"})
+_MEANT.update({"cpu": "cpu_seconds", "env_vars": "env", "environment": "env", "dir": "directory", "folder": "directory"})
 
 
 def metadata(options: Mapping[str, Any]) -> Dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -102,6 +103,14 @@ def test_a_refusal_is_text_for_the_model(client: Client, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(client, "run", run)
     assert CodeTool(client, {}).run("1").text == "The call was refused: requirements_txt: must be lines"
+
+
+def test_an_unknown_option_is_refused_when_the_tool_is_made() -> None:
+    with Client("http://127.0.0.1:1") as nowhere:
+        for options, problem in {"timeot": "did you mean timeout_seconds?", "packages": "did you mean requirements?"}.items():
+            with pytest.raises(TypeError, match=re.escape(f"{options}: unknown option ({problem})")):
+                CodeTool(nowhere, {options: 3})
+        CodeTool(nowhere, {"files": {"a": "b"}, "timeout_seconds": 3})
 
 
 def test_the_async_twin(shared: Server) -> None:

@@ -9,10 +9,12 @@ from typing import Any, Dict, List, Mapping, Optional, Union
 
 from .._async.client import AsyncClient
 from .._async.session import AsyncSession
+from .._keywords import known_keywords
 from .._sync.client import Client
 from .._sync.session import Session
 from ..errors import InvalidError
 from ..models import Execution
+from ..options import unknown
 
 SyncTarget = Union[Client, Session]
 AsyncTarget = Union[AsyncClient, AsyncSession]
@@ -83,6 +85,10 @@ class CodeTool:
 
     def __init__(self, target: Union[SyncTarget, AsyncTarget], options: Mapping[str, Any]) -> None:
         """Make a tool."""
+        known = [name for name in known_keywords(type(target).run) if name != "code"]
+        for name in options:
+            if name not in known:
+                raise TypeError(unknown(name, known))
         if isinstance(target, (Session, AsyncSession)) and "requirements" in options:
             raise ValueError("requirements: must be those of the session, which is open already")
         self._target = target
