@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/viper"
@@ -19,7 +20,9 @@ type file struct {
 	// tree has the values as they are in the file, and the texts of fixed sections as text.
 	tree     map[string]any
 	problems executor.Problems
-	// lines are those of the values by their paths, once a message needed one.
+	// dotted are the problems of names with dots, each with its line.
+	dotted executor.Problems
+	// lines are those of the values by their lineKey, once a message needed one.
 	lines map[string]int
 }
 
@@ -61,7 +64,7 @@ func (f *file) refuseDots(at string, section map[string]any) {
 	for _, name := range sortedKeys(section) {
 		path := join(at, name)
 		if strings.Contains(name, ".") {
-			f.problems.Add(path, "unknown key: write it as sections, because a name has no dots")
+			f.dotted.Add(path, "unknown key (%s): write it as sections, because a name has no dots", f.where(lineKey(at, name)))
 			delete(section, name)
 		} else if nested, ok := section[name].(map[string]any); ok && path != "backends" {
 			f.refuseDots(path, nested)
@@ -146,6 +149,7 @@ func (l *loader) readFile() error {
 	if err != nil {
 		return l.problems.Err(executor.Invalid, "", "\n")
 	}
+	l.problems = append(l.problems, l.file.dotted...)
 	l.walk("", l.file.tree)
 	return nil
 }
@@ -206,6 +210,15 @@ func texts(value any) any {
 	default:
 		return value
 	}
+}
+
+// lineKey returns the path of a value for the lines of a file. A name with a dot has quotes, so that its line is not that of a key in sections.
+// Lists and backends have no such keys.
+func lineKey(at, name string) string {
+	if strings.Contains(name, ".") && !strings.Contains(at, "[") && !strings.HasPrefix(at+".", "backends.") {
+		name = strconv.Quote(name)
+	}
+	return join(at, name)
 }
 
 func join(at, name string) string {

@@ -41,7 +41,7 @@ func linesOfTOML(raw []byte, lines map[string]int) {
 		}
 		table = ""
 		for i, name := range names {
-			table = join(table, name)
+			table = lineKey(table, name)
 			setLine(lines, table, line)
 			if n := entries[strings.Join(names[:i+1], ".")]; n > 0 {
 				table += fmt.Sprintf("[%d]", n-1)
@@ -61,7 +61,7 @@ func setLine(lines map[string]int, path string, line int) {
 func valueLines(p *unstable.Parser, e *unstable.Node, at string, lines map[string]int) {
 	names, line := keyOf(p, e.Key())
 	for _, name := range names {
-		at = join(at, name)
+		at = lineKey(at, name)
 		setLine(lines, at, line)
 	}
 	linesBelow(p, e.Value(), at, lines)

@@ -126,7 +126,7 @@ func linesOfNode(at string, node *yaml.Node, lines map[string]int) {
 	switch node.Kind {
 	case yaml.MappingNode:
 		for i := 0; i+1 < len(node.Content); i += 2 {
-			path := join(at, node.Content[i].Value)
+			path := lineKey(at, node.Content[i].Value)
 			lines[path] = node.Content[i].Line // of the last one, if the key is there twice
 			linesOfNode(path, node.Content[i+1], lines)
 		}
