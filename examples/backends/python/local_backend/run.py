@@ -141,8 +141,8 @@ class Run:
                 main = os.path.join(root, "main.py")
                 if os.path.lexists(main):
                     raise UserFailure("prepare", "invalid", "code: the workspace must not have a main.py besides", "code")
-                with open(main, "w", encoding="utf-8", errors="surrogateescape") as f:
-                    f.write(self.spec.code)
+                with open(main, "w", encoding="utf-8", errors="surrogateescape", newline="") as f:
+                    f.write(workspace.declared(self.spec.code))
             path, several = workspace.entrypoint(self.spec.entrypoint, python, root)
             chosen = path if several else ""
             argv = [self.backend.python, "./" + path if path.startswith("-") else path]
@@ -235,7 +235,7 @@ class Run:
                 return "", ended.result()
             status = "killed" if stop.done() else "timed_out"
             if not isinstance(self.problem, Gone):
-                program.tell(b"term")
+                program.tell(b"int" if status == "killed" and self.spec.interrupt_on_cancel else b"term")
                 grace = self.limits.kill_grace.ToTimedelta().total_seconds()
                 await asyncio.wait({ended}, timeout=grace)
             program.tell(b"kill")

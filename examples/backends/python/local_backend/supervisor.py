@@ -3,7 +3,7 @@
 The plugin starts one process, which forks a supervisor for each program: that is much quicker than to start an interpreter.
 A supervisor gets the program's three streams and a connection to the plugin. The plugin sends argv, cwd and env there, as a
 line of JSON. The supervisor starts the program and answers with its pid, or with the errno of the start. The plugin then
-sends "term" or "kill", or closes the connection. At the end of the program the supervisor kills what is left of its process
+sends "int", "term" or "kill", or closes the connection. At the end of the program the supervisor kills what is left of its process
 tree and answers with the wait status.
 """
 
@@ -122,7 +122,9 @@ def follow(pid: int, control: socket.socket, woken: socket.socket) -> Optional[i
             message = control.recv(16)
             if not message:
                 return None
-            if message.startswith(b"term"):
+            if message.startswith(b"int"):
+                os.killpg(pid, signal.SIGINT)
+            elif message.startswith(b"term"):
                 os.killpg(pid, signal.SIGTERM)
             if b"kill" in message:
                 os.kill(pid, signal.SIGKILL)

@@ -12,6 +12,15 @@ from typing import Optional
 from local_backend.problems import UserFailure
 
 
+# CODING is the declaration of an encoding, which Python looks for in the first two lines.
+CODING = re.compile(r"\A((?:[ \t\f]*(?:#[^\r\n]*)?(?:\r\n|\r|\n))??[ \t\f]*#[^\r\n]*?coding[:=][ \t]*)([-\w.]+)", re.ASCII)
+
+
+def declared(code: str) -> str:
+    """Returns code with the encoding that its file will have, which is UTF-8."""
+    return code if code.isascii() else CODING.sub(r"\1utf-8", code)
+
+
 def unpack(archive: str, root: str) -> list[str]:
     """Unpacks a tar into root. The result is the names of its .py files, in the order of the archive."""
     python: dict[str, None] = {}
@@ -149,7 +158,8 @@ def artifacts(root: str, outputs: list[str], before: Optional[Snapshot]) -> list
     kept = []
     for path, info in sorted(snapshot(root).items()):
         changed = before is not None and before.get(path) != info
-        if changed or any(p.fullmatch(path) for p in patterns):
+        parents = [path[:n] for n, c in enumerate(path) if c == "/"]  # a folder stands for its content
+        if changed or any(p.fullmatch(name) for p in patterns for name in [path, *parents]):
             kept.append(path)
     return kept
 

@@ -273,7 +273,7 @@ def test_a_batch_is_answered_while_its_upload_has_a_connection_of_its_own(server
             summary = client.run_batch(tar=a_tar(main=program), cases=cases)
         else:
             summary = client.run_batch(program, stdin=io.BytesIO(b""), cases=cases)
-        assert [case.verdict for case in summary.results] == ["passed", "passed"]
+        assert [case.verdict for case in summary.results] == ["passed", "passed"], (summary.results, server.log.read_text())
 
 
 def test_a_batch_that_its_caller_leaves_is_cancelled(server: Server) -> None:
