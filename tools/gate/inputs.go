@@ -100,7 +100,7 @@ func (t *tree) list(dir string, args []string) ([]string, error) {
 	if found, ok := t.listed[id]; ok {
 		return found, nil
 	}
-	text, err := output(filepath.Join(t.root, dir), append([]string{"go", "list", "-e", "-deps", "-json=Dir,Module,EmbedFiles,TestEmbedFiles,XTestEmbedFiles"}, args...)...)
+	text, err := output(filepath.Join(t.root, dir), append([]string{"go", "list", "-e", "-deps", "-json=Dir,DepOnly,Module,GoFiles,CgoFiles,CFiles,HFiles,SFiles,EmbedFiles,TestEmbedFiles,XTestEmbedFiles"}, args...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,9 @@ func (t *tree) list(dir string, args []string) ([]string, error) {
 	for {
 		var p struct {
 			Dir                                         string
+			DepOnly                                     bool
 			Module                                      *struct{ Dir string }
+			GoFiles, CgoFiles, CFiles, HFiles, SFiles   []string
 			EmbedFiles, TestEmbedFiles, XTestEmbedFiles []string
 		}
 		if err := decoder.Decode(&p); err == io.EOF {
@@ -129,11 +131,17 @@ func (t *tree) list(dir string, args []string) ([]string, error) {
 		if here == "" || p.Dir == "" {
 			continue
 		}
-		patterns = append(patterns, path.Join(here, "*"), path.Join(here, "testdata")+"/")
+		patterns = append(patterns, path.Join(here, "testdata")+"/")
+		files := slices.Concat(p.EmbedFiles, p.TestEmbedFiles, p.XTestEmbedFiles)
+		if p.DepOnly { // its own tests do not run
+			files = slices.Concat(files, p.GoFiles, p.CgoFiles, p.CFiles, p.HFiles, p.SFiles)
+		} else {
+			files = append(files, "*")
+		}
 		if p.Module != nil {
 			patterns = append(patterns, path.Join(within(p.Module.Dir), "go.mod"), path.Join(within(p.Module.Dir), "go.sum"))
 		}
-		for _, name := range slices.Concat(p.EmbedFiles, p.TestEmbedFiles, p.XTestEmbedFiles) {
+		for _, name := range files {
 			patterns = append(patterns, path.Join(here, name))
 		}
 	}

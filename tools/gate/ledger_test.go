@@ -25,6 +25,7 @@ func newRepository(t *testing.T) *repository {
 		{Name: "long-c", Tier: Long, Dir: "m", Test: []string{"./c"}, Inputs: []string{"data/*.txt"}},
 		{Name: "script", Tier: Long, Command: []string{"./script"}, Inputs: []string{"script", "scripts/"}},
 		{Name: "gate", Tier: Gate, Command: []string{"true"}, Inputs: []string{"gate-only"}},
+		{Name: "gate-b", Tier: Gate, Dir: "m", Test: []string{"./b"}},
 	}}
 	for name, text := range map[string]string{
 		"m/go.mod": "module m\n\ngo 1.26\n", "m/a/a.go": "package a\n\nimport _ \"m/b\"\n", "m/a/a_test.go": "package a\n", "m/a/testdata/deep/x": "",
@@ -76,6 +77,7 @@ func (r *repository) keys(machine ...string) map[string]string {
 		r.t.Fatal(err)
 	}
 	delete(keys, "gate")
+	delete(keys, "gate-b")
 	return keys
 }
 
@@ -104,7 +106,7 @@ func TestAKeyChangesWithWhatAPartReads(t *testing.T) {
 	}
 	for _, c := range []struct{ file, parts string }{
 		{"m/a/a.go", "long-a"}, {"m/a/a_test.go", "long-a"}, {"m/a/new_test.go", "long-a"}, {"m/a/testdata/deep/x", "long-a"},
-		{"m/b/b.go", "long-a"}, {"m/b/text/x", "long-a"}, {"m/c/c.go", "long-c"}, {"m/go.mod", "long-a long-c"},
+		{"m/b/b.go", "long-a"}, {"m/b/new.go", "long-a"}, {"m/b/text/x", "long-a"}, {"m/b/b_test.go", ""}, {"m/c/c.go", "long-c"}, {"m/go.mod", "long-a long-c"},
 		{"data/x.txt", "long-c"}, {"script", "script"}, {"scripts/deep/y", "script"}, {"scripts/new", "script"},
 		{"gate-only", ""}, {"LICENSE", ""}, {"docs/page.md", ""}, {ledgerPath, ""},
 		{"nobody-knows-me", "long-a long-c script"},
@@ -112,7 +114,7 @@ func TestAKeyChangesWithWhatAPartReads(t *testing.T) {
 		before := r.keys()
 		text, _ := os.ReadFile(filepath.Join(r.dir, c.file))
 		if strings.HasSuffix(c.file, ".go") && len(text) == 0 {
-			text = []byte("package a\n")
+			text = []byte("package " + filepath.Base(filepath.Dir(c.file)) + "\n")
 		}
 		r.write(c.file, string(text)+"\n")
 		// A part that ran on files that no commit has shows nothing about the commit.
