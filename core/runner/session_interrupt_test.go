@@ -64,7 +64,9 @@ func seeded(t *testing.T) *rand.Rand {
 }
 
 func TestAShellThatIsInterruptedAnywhereKeepsItsState(t *testing.T) {
-	r := openSession(t, shellSession("/bin/bash"))
+	session := shellSession("/bin/bash")
+	session.Limits.PIDs = 1 << 10 // a job in the background outlives the interrupt of its cell, and there are 100 in the long form
+	r := openSession(t, session)
 	r.wants(t, "x=1; f() { echo \"f $x\"; }; mkdir -p d; cd d; loop() { while :; do y=1; done; }", "", "")
 	interruptAnywhere(t, r, []string{
 		"for y in {1..9999}; do :; done", "sleep 1000000; echo went on", "python3 -c 'while 1: pass'", "sleep 1000000 | cat | cat; echo went on", "loop", "(loop)", "(sleep 1000000; sleep 1000000)",
