@@ -170,6 +170,11 @@ func (v *view) makeEtc(cfg protocol.Config) error {
 			if err := v.copyOrBind(path); err != nil {
 				return err
 			}
+			if ours {
+				if err := v.hidePrivate(path); err != nil {
+					return err
+				}
+			}
 		}
 	}
 	for _, path := range systemData() {
@@ -182,45 +187,32 @@ func (v *view) makeEtc(cfg protocol.Config) error {
 			return err
 		}
 	}
-	if ours {
-		if err := v.hidePrivate(); err != nil {
-			return err
-		}
-	}
 	return v.root.Symlink("/proc/mounts", "etc/mtab")
 }
 
-// hidePrivate hides what not everybody may read of the machine's /etc. Programs that have a user of their own cannot read it anyway. Others
-// run as the runner's user, and have its groups.
-func (v *view) hidePrivate() error {
+// hidePrivate hides what not everybody may read of a file or folder that the box has of the machine. Programs that have a user of their own
+// cannot read it anyway. Others run as the runner's user, and have its groups.
+func (v *view) hidePrivate(path string) error {
 	shown := filepath.Join(filepath.Dir(v.path), boxShown)
-	for _, pattern := range systemFiles() {
-		paths, err := filepath.Glob("/etc/" + pattern)
-		if err != nil {
-			return err
+	err := filepath.WalkDir(path, func(path string, d fs.DirEntry, err error) error {
+		if err != nil { // who cannot look there has no program that could
+			return nil //nolint:nilerr // as it says
 		}
-		for _, path := range paths {
-			err := filepath.WalkDir(path, func(path string, d fs.DirEntry, err error) error {
-				if err != nil { // who cannot look there has no program that could
-					return nil //nolint:nilerr // as it says
-				}
-				st, err := d.Info()
-				switch {
-				case err != nil || d.Type() == fs.ModeSymlink: // it is gone, or its target counts
-				case !d.IsDir() && st.Mode()&0o4 == 0:
-					return v.hide(path, filepath.Join(shown, emptyFile))
-				case d.IsDir() && st.Mode()&0o5 != 0o5:
-					if err := v.hide(path, filepath.Join(shown, emptyFolder)); err != nil {
-						return err
-					}
-					return fs.SkipDir
-				}
-				return nil
-			})
-			if err != nil {
-				return fmt.Errorf("hide what is private: %w", err)
+		st, err := d.Info()
+		switch {
+		case err != nil || d.Type() == fs.ModeSymlink: // it is gone, or its target counts
+		case !d.IsDir() && st.Mode()&0o4 == 0:
+			return v.hide(path, filepath.Join(shown, emptyFile))
+		case d.IsDir() && st.Mode()&0o5 != 0o5:
+			if err := v.hide(path, filepath.Join(shown, emptyFolder)); err != nil {
+				return err
 			}
+			return fs.SkipDir
 		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("hide what is private: %w", err)
 	}
 	return nil
 }
